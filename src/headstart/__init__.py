@@ -1,0 +1,47 @@
+"""Headstart: federated learning in which a client speaks once.
+
+Clients send small statistics of their features; the server adds them and solves, in closed form,
+the classifier that pooled data would give, whatever the split.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Names are loaded when first used: `import headstart` stays light.
+_WHERE = {
+    "Fed3R": "heads.fed3r",
+    "Fed3RRandomFeatures": "heads.random_features",
+    "FedCOF": "heads.fedcof",
+    "FedNCM": "heads.fedncm",
+    "SharedVariances": "heads.shared_variances",
+    "LDA": "heads.lda",
+    "ETF": "heads.etf",
+    "KernelRidge": "heads.krr",
+    "LinearHead": "heads.linear",
+    "RandomFeatures": "heads.features",
+    "bandwidth_of": "heads.random_features",
+    "Moments": "statistics.moments",
+    "ClassSums": "statistics.class_sums",
+    "ClientMeans": "statistics.client_means",
+    "Limits": "statistics.wire",
+    "total": "statistics.base",
+    "HeadstartError": "errors",
+    "DataError": "errors",
+    "SolveError": "errors",
+    "WireError": "errors",
+}
+__all__ = ["__version__", *_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"headstart.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,23 @@
+"""What a user did wrong, said in one line: the argument, what was expected, what came."""
+
+from __future__ import annotations
+
+
+class HeadstartError(ValueError):
+    """Base of every error a user's input can cause; its text stands alone, without a traceback."""
+
+
+class DataError(HeadstartError):
+    """A dataset, file or partition that cannot be used as asked."""
+
+
+class SolveError(HeadstartError):
+    """A total from which a head cannot be solved."""
+
+
+class WireError(HeadstartError):
+    """A message that was refused: `code` is stable for programs, `str()` is for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{message} [{code}]")
+        self.code = code

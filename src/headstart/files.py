@@ -1,0 +1,24 @@
+"""Files appear whole or not at all: write aside, flush, then rename."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """`data` at `path`, never half of it: a crash leaves the old file or the new one."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    write_bytes(path, text.encode())

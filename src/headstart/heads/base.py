@@ -1,0 +1,63 @@
+"""What a head is: a name, a statistic, `measure` on a client and `solve` on the server."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Protocol, TypedDict, TypeVar
+
+from numpy.typing import ArrayLike
+
+from headstart.errors import HeadstartError, SolveError
+from headstart.heads.linear import LinearHead
+from headstart.statistics.base import Statistic
+
+T = TypeVar("T", bound=Statistic)
+
+
+class Measurement(TypedDict, total=False):
+    """How a client measures, whatever the head.
+
+    exact   on the public lattice of `bound`: totals are the same bits for every split and order
+    bound   the largest magnitude a feature may have in exact mode (default 16)
+    secret  bytes the client keeps, so that a retry sends the same message
+    """
+
+    exact: bool
+    bound: float
+    secret: bytes | None
+
+
+class Head(Protocol[T]):
+    """One closed-form method. `measure` and `solve` are all a federation calls."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @property
+    def statistic(self) -> type[T]: ...
+    def measure(self, features: ArrayLike, labels: ArrayLike, **how: Any) -> T: ...
+    def solve(self, total: T) -> LinearHead: ...
+
+
+def settings(head: Any) -> dict[str, Any]:
+    """The parameters of a head as plain values: what a config or a step says."""
+    return dataclasses.asdict(head)
+
+
+def some(total: Statistic) -> None:
+    """Refuse to solve from nothing."""
+    if total.samples == 0:
+        raise SolveError("total: expected at least one sample, got none")
+
+
+def number(name: str, value: Any, least: float = 0.0, *, strict: bool = False) -> None:
+    """Refuse a parameter that is not a number of at least (or above) `least`."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not known or not (value > least if strict else value >= least) or value == float("inf"):
+        above = "above" if strict else "of at least"
+        raise HeadstartError(f"{name}: expected a number {above} {least:g}, got {value!r}")
+
+
+def choice(name: str, value: Any, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise HeadstartError(f"{name}: expected one of {', '.join(options)}, got {value!r}")

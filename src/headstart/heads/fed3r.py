@@ -1,0 +1,101 @@
+"""Fed3R: recursive ridge regression (Fanì et al. 2023, 2025). W = (A + λI)⁻¹Bᵀ from sums alone,
+so the head is the pooled data's own, whatever the split; then W_c ← W_c/‖W_c‖.
+
+`scatter="within"` replaces A by Σ_c(N_c−1)S_c + n·μμᵀ (+ γ(n−C)I), FedCOF's oracle, from the same
+sums. `rebalance` multiplies column c by Γ_c^α, Γ_c = n/(C·g_c), instead of normalizing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headstart.errors import HeadstartError
+from headstart.heads.base import Measurement, choice, number
+from headstart.heads.linear import LinearHead
+from headstart.heads.provenance import provenance
+from headstart.heads.ridge import (
+    RidgePath,
+    normal,
+    ridge_path,
+    solve,
+    unit_rows,
+    within_scatter,
+)
+from headstart.statistics.moments import Moments
+
+
+@dataclass(frozen=True)
+class Fed3R:
+    """Ridge regression on one-hot labels; `ridge` a number or "gcv" (chosen from the sums)."""
+
+    ridge: float | str = 0.01
+    normalize: bool = True
+    rebalance: float = 0.0
+    bias: bool = False
+    scatter: str = "total"
+    shrinkage: float = 0.0
+
+    name: ClassVar[str] = "fed3r"
+    title: ClassVar[str] = "Fed3R"
+    statistic: ClassVar[type[Moments]] = Moments
+
+    def __post_init__(self) -> None:
+        check_ridge(self.ridge)
+        choice("scatter", self.scatter, ("total", "within"))
+        number("shrinkage", self.shrinkage)
+        number("rebalance", self.rebalance)
+        if self.rebalance and self.normalize:
+            raise HeadstartError(
+                "rebalance: expected 0 with normalize=True (which cancels any scaling of a "
+                f"column), got {self.rebalance}; give normalize=False"
+            )
+
+    def measure(
+        self, features: ArrayLike, labels: ArrayLike, **how: Unpack[Measurement]
+    ) -> Moments:
+        return Moments.measure(features, labels, **how)
+
+    def path(self, total: Moments) -> RidgePath:
+        """GCV for every λ, from the sums: plain ridge on the total scatter."""
+        return ridge_path(normal(total, bias=self.bias))
+
+    def solve(self, total: Moments) -> LinearHead:
+        equations = normal(total, bias=self.bias)
+        ridge = ridge_path(equations).best if self.ridge == "gcv" else float(self.ridge)
+        g, matrix = equations.counts, equations.matrix
+        n, classes = g.sum(), len(g)
+        if self.scatter == "within":
+            matrix = within_scatter(matrix, equations.sums, g)
+            if equations.mean is None:
+                mean = equations.sums.sum(axis=0) / n
+                matrix += n * np.outer(mean, mean)
+        weights = solve(matrix, equations.sums, ridge + self.shrinkage * (n - classes))
+        bias = equations.bias(weights)
+        scale = (
+            1.0 / unit_rows(weights) if self.normalize else (n / (classes * g)) ** self.rebalance
+        )
+        prior = None if self.normalize else _carried(g, self.rebalance)
+        return LinearHead(
+            weights * scale[:, None],
+            bias * scale,
+            total.classes,
+            prior=prior,
+            provenance=provenance(self, total, ridge=ridge),
+        )
+
+
+def _carried(g: np.ndarray, rebalance: float) -> np.ndarray:
+    """The class frequencies the scores still carry: Γ^α takes g^α out of them."""
+    mass = g ** (1.0 - rebalance)
+    return np.asarray(mass / mass.sum())
+
+
+def check_ridge(ridge: float | str) -> None:
+    if isinstance(ridge, str):
+        choice("ridge", ridge, ("gcv",))
+    else:
+        number("ridge", ridge)

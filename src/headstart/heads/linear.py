@@ -1,0 +1,188 @@
+"""The head: a linear classifier on features, with what a client does to make it its own.
+
+OLL (Only Local Labels; Fanì et al. 2025) is `restrict`: keep the rows of one's own classes. Its
+soft form is Bayes' rule, `with_prior`: score(c) + T·log p_k(c), T the calibrated temperature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax, softmax
+
+from headstart.errors import DataError, HeadstartError, WireError
+from headstart.files import write_bytes
+from headstart.heads.features import RandomFeatures
+from headstart.labels import Labels, as_labels
+from headstart.statistics import wire
+from headstart.statistics.wire import CLASSES, Field, Limits, Schema
+
+Array = NDArray[np.float64]
+TEMPERATURES = np.logspace(-5, 4, 181)
+_SCHEMA: dict[str, Schema] = {
+    "linear-head": {
+        "weights": Field(("F64",), ("C", "d")),
+        "bias": Field(("F64",), ("C",)),
+        "prior": Field(("F64",), ("C",), optional=True),
+        "classes": CLASSES,
+        "about": Field(("U8",), ("T",)),
+    }
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead:
+    """scores = φ(z)·Wᵀ + b, one row of `weights` a class."""
+
+    weights: Array
+    bias: Array
+    classes: Labels
+    feature_map: RandomFeatures | None = None
+    prior: Array | None = None  # class frequencies the scores already carry; None: none
+    temperature: float | None = None  # softmax(scores / T); None until calibrated
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dimension(self) -> int:
+        """Of the features the weights take (after the feature map, if there is one)."""
+        return int(self.weights.shape[1])
+
+    def scores(self, features: ArrayLike) -> Array:
+        z = np.atleast_2d(np.asarray(features))
+        if z.ndim != 2 or z.dtype.kind not in "fiub":
+            raise DataError(f"features: expected a matrix of numbers, got shape {z.shape}")
+        mapped = self.feature_map(z) if self.feature_map else z
+        if mapped.shape[1] != self.weights.shape[1]:
+            raise DataError(
+                f"features: expected dimension {self.weights.shape[1]}, got {mapped.shape[1]}"
+            )
+        return mapped @ self.weights.T + self.bias
+
+    def predict(self, features: ArrayLike) -> Labels:
+        """The class of the highest score, for each sample."""
+        return self.classes[np.argmax(self.scores(features), axis=1)]
+
+    def probabilities(self, features: ArrayLike) -> Array:
+        """softmax(scores / T); the temperature must have been calibrated."""
+        return np.asarray(softmax(self.scores(features) / self._calibrated(), axis=1))
+
+    def accuracy(self, features: ArrayLike, labels: ArrayLike) -> float:
+        return float(np.mean(self.predict(features) == as_labels(labels)))
+
+    # -- temperature ---------------------------------------------------------------------------
+
+    def losses(self, features: ArrayLike, labels: ArrayLike) -> Array:
+        """Summed cross-entropy at each of TEMPERATURES: adds over clients, as a sum must."""
+        y = as_labels(labels)
+        known = np.isin(y, self.classes)
+        scores, truth = self.scores(features)[known], np.searchsorted(self.classes, y[known])
+        rows = np.arange(len(truth))
+        return np.array([-log_softmax(scores / t, axis=1)[rows, truth].sum() for t in TEMPERATURES])
+
+    def calibrated(self, losses: Array) -> LinearHead:
+        """With the temperature of the lowest total loss."""
+        return replace(self, temperature=float(TEMPERATURES[int(np.argmin(losses))]))
+
+    def calibrate(self, features: ArrayLike, labels: ArrayLike) -> LinearHead:
+        """With the temperature of the lowest cross-entropy on these (training) samples."""
+        return self.calibrated(self.losses(features, labels))
+
+    def _calibrated(self) -> float:
+        if self.temperature is None:
+            raise HeadstartError("temperature: not calibrated; call calibrate() on training data")
+        return self.temperature
+
+    # -- one client's own ----------------------------------------------------------------------
+
+    def restrict(self, classes: ArrayLike) -> LinearHead:
+        """OLL: only these classes can be predicted."""
+        wanted = np.unique(as_labels(classes, "classes"))
+        unknown = np.setdiff1d(wanted, self.classes)
+        if len(unknown) or not len(wanted):
+            raise DataError(
+                f"classes: expected some of the head's {len(self.classes)}, "
+                f"got {unknown.tolist() or 'none'}"
+            )
+        at = np.searchsorted(self.classes, wanted)
+        prior = None if self.prior is None else self.prior[at]
+        return replace(
+            self,
+            weights=self.weights[at],
+            bias=self.bias[at],
+            classes=self.classes[at],
+            prior=prior,
+        )
+
+    def with_prior(self, counts: Mapping[Any, float], *, smoothing: float = 0.5) -> LinearHead:
+        """Bayes' rule for a client's label frequencies: OLL, and T·log p_k(c) on the scores.
+
+        `counts`: samples of each class the client has; `smoothing` is added to each of them. What
+        the scores already carry of the global frequencies is taken out first.
+        """
+        shown = {label: float(count) for label, count in counts.items() if count > 0}
+        head = self.restrict(list(shown))
+        mass = np.array([shown[label] for label in head.classes.tolist()]) + smoothing
+        shift = np.log(mass / mass.sum())
+        if head.prior is not None:
+            shift = shift - np.log(head.prior)
+        bias = head.bias + self._calibrated() * shift
+        return replace(head, bias=bias, prior=mass / mass.sum())
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        about = {
+            "feature_map": self.feature_map.settings() if self.feature_map else None,
+            "temperature": self.temperature,
+            "provenance": self.provenance,
+        }
+        arrays: dict[str, NDArray[Any]] = {
+            "weights": self.weights,
+            "bias": self.bias,
+            "classes": wire.pack_labels(self.classes),
+            "about": np.frombuffer(json.dumps(about, sort_keys=True).encode(), np.uint8),
+        }
+        if self.prior is not None:
+            arrays["prior"] = self.prior
+        return wire.encode("linear-head", arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LinearHead:
+        _, arrays = wire.decode(data, _SCHEMA, Limits())
+        classes = wire.unpack_labels(arrays["classes"])
+        if len(classes) != len(arrays["weights"]):
+            raise WireError("shape", f"weights: expected {len(classes)} rows")
+        try:
+            about = json.loads(arrays["about"].tobytes())
+            known = about["feature_map"]
+            feature_map = RandomFeatures(**known) if known else None
+            temperature, provenance = about["temperature"], dict(about["provenance"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise WireError("malformed", f"about: not a head's description: {error}") from None
+        prior = arrays["prior"].copy() if "prior" in arrays else None
+        return cls(
+            arrays["weights"].copy(),
+            arrays["bias"].copy(),
+            classes,
+            feature_map,
+            prior,
+            temperature,
+            provenance,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file: no code, no pickle, a checksum over every byte."""
+        write_bytes(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearHead:
+        try:
+            return cls.from_bytes(Path(path).read_bytes())
+        except OSError as error:
+            raise DataError(f"model: cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,21 @@
+"""Where a head comes from: its method, its settings, and the total it was solved from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from headstart.statistics.base import Statistic
+
+
+def provenance(head: Any, total: Statistic, **solved: float) -> dict[str, Any]:
+    """Plain values that travel with a saved head."""
+    return {
+        "method": head.name,
+        "settings": dataclasses.asdict(head),
+        "solved": solved,
+        "total": total.digest(),
+        "exact": total.lattice is not None,
+        "samples": total.samples,
+        "extractor": None,
+    }

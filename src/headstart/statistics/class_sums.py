@@ -1,0 +1,256 @@
+"""First moments: the counts of each class, its sum of features, its sum of squares. They add.
+
+Tables hold what a head needs: sums B_c (C×d), squares elementwise (C×d) or in all (C×1); with no
+table at all only the counts travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headstart.errors import DataError, WireError
+from headstart.labels import Labels
+from headstart.statistics import wire
+from headstart.statistics.base import (
+    ROWS,
+    Slots,
+    check_alike,
+    check_precision,
+    check_samples,
+    fingerprint,
+    grown,
+    pack_rows,
+    remaining,
+    unpack_rows,
+)
+from headstart.statistics.exact import LEVELS, Lattice, check_total
+from headstart.statistics.wire import CLASSES, Arrays, Field, Limits, Schema, lattice_of
+
+Array = NDArray[Any]
+SQUARES = ("none", "diagonal", "spherical")
+
+_SUMS_SCHEMA: dict[str, Schema] = {
+    "class-sums": {
+        "dimension": Field(("I64",), ()),
+        "classes": CLASSES,
+        "counts": Field(("I64",), ("C",)),
+        "sums": Field(ROWS, ("C", "d"), optional=True),
+        "sums_scale": Field(("F32",), ("C",), optional=True),
+        "squares": Field(("F64", "F32", "I64"), ("C", "q"), optional=True),
+        "bound": Field(("F64",), (), optional=True),
+    }
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSums:
+    """Counts of each class, with its sum of features and of their squares where asked for."""
+
+    dimension: int
+    classes: Labels
+    counts: NDArray[np.int64]
+    tables: dict[str, Array] = field(default_factory=dict)  # "sums" C×d, "squares" C×d or C×1
+    lattice: Lattice | None = None
+
+    is_sum: ClassVar[bool] = True
+
+    @classmethod
+    def measure(
+        cls,
+        features: ArrayLike,
+        labels: ArrayLike,
+        *,
+        exact: bool = False,
+        bound: float = 16.0,
+        secret: bytes | None = None,
+        sums: bool = True,
+        squares: str = "none",
+    ) -> Self:
+        """One client's class sums; `squares` is none, diagonal or spherical.
+
+        `secret` is there for likeness: nothing in these sums is drawn at random.
+        """
+        if squares not in SQUARES:
+            raise DataError(f"squares: expected one of {', '.join(SQUARES)}, got {squares!r}")
+        z, y = check_samples(features, labels)
+        lattice = Lattice(bound) if exact else None
+        rows = lattice.quantize(z) if lattice else z.astype(np.float64)
+        classes, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
+        tables = {}
+        if sums:
+            tables["sums"] = _grouped(rows, inverse, len(classes))
+        if squares != "none":
+            table = _grouped(rows**2, inverse, len(classes))
+            tables["squares"] = table if squares == "diagonal" else table.sum(1, keepdims=True)
+        if lattice:
+            check_total(len(y))
+            tables = {name: table.astype(np.int64) for name, table in tables.items()}
+        return cls(z.shape[1], classes, counts.astype(np.int64), tables, lattice)
+
+    @property
+    def samples(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def exact(self) -> bool:
+        return self.lattice is not None
+
+    def class_sums(self) -> NDArray[np.float64]:
+        """B: one row a class, in the features' own units."""
+        return self._table("sums") * (self.lattice.step if self.lattice else 1.0)
+
+    def squares(self) -> NDArray[np.float64]:
+        """Σ z² of each class, elementwise (C×d) or in all (C×1), in the features' own units."""
+        return self._table("squares") * (self.lattice.step**2 if self.lattice else 1.0)
+
+    def _table(self, name: str) -> NDArray[np.float64]:
+        if name not in self.tables:
+            raise DataError(f"class sums: expected {name}, which these clients did not send")
+        return self.tables[name].astype(np.float64)
+
+    def __repr__(self) -> str:
+        holds = ", ".join(["counts", *self.tables])
+        return f"ClassSums({holds} of {len(self.classes)} classes, {self.samples} samples)"
+
+    def __add__(self, other: ClassSums) -> ClassSums:
+        return ClassSums.total([self, other]) if isinstance(other, ClassSums) else NotImplemented
+
+    def __radd__(self, other: object) -> ClassSums:
+        return self if other == 0 else NotImplemented  # the start of sum()
+
+    def __sub__(self, other: ClassSums) -> ClassSums:
+        """What is left when `other` had never joined; a class back at zero leaves."""
+        if not isinstance(other, ClassSums):
+            return NotImplemented
+        check_alike(self, other)
+        at, counts = remaining(self.classes, self.counts, other.classes, other.counts)
+        left, tables = counts > 0, {}
+        for name, table in self.tables.items():
+            rest = table.copy()
+            rest[at] -= other.tables[name]
+            if self.lattice and rest[~left].any():
+                raise DataError("subtract: expected a part of this sum, got other samples")
+            tables[name] = rest[left]
+        return replace(self, classes=self.classes[left], counts=counts[left], tables=tables)
+
+    @classmethod
+    def total(cls, statistics: Iterable[ClassSums]) -> ClassSums:
+        slots, counts, first = Slots(), np.zeros(0, np.int64), None
+        tables: dict[str, Array] = {}
+        for item in statistics:
+            if first is None:
+                first = item
+                tables = {name: table[:0].copy() for name, table in item.tables.items()}
+            check_alike(first, item)
+            if {n: t.shape[1] for n, t in item.tables.items()} != {
+                n: t.shape[1] for n, t in tables.items()
+            }:
+                raise DataError(f"class sums: expected {list(tables)}, got {list(item.tables)}")
+            at = slots.places(item.classes)
+            counts = grown(counts, len(slots))
+            counts[at] += item.counts
+            for name, table in item.tables.items():
+                tables[name] = grown(tables[name], len(slots))
+                tables[name][at] += table
+        if first is None:
+            raise DataError("total: expected at least one statistic, got none")
+        return _sorted_total(first, slots, counts, tables)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical total; in exact mode the same for every split and order."""
+        tables = [item for name in sorted(self.tables) for item in (name, self.tables[name])]
+        labels = wire.pack_labels(self.classes)
+        head = (self.dimension, self.lattice, labels, self.counts)
+        return fingerprint("class-sums", (*head, *tables))
+
+    def to_arrays(self, precision: str | None = None) -> dict[str, Array]:
+        precision = check_precision(precision or "float64", self.exact)
+        arrays: dict[str, Array] = {
+            "dimension": np.array(self.dimension, np.int64),
+            "classes": wire.pack_labels(self.classes),
+            "counts": self.counts,
+        }
+        if "sums" in self.tables:
+            arrays |= pack_rows("sums", self.tables["sums"], precision)
+        if "squares" in self.tables:  # differences are taken of them: never below float32
+            low = precision if precision == "float64" or self.exact else "float32"
+            arrays |= pack_rows("squares", self.tables["squares"], low)
+        return arrays | ({"bound": np.array(self.lattice.bound)} if self.lattice else {})
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
+        limits = limits or Limits()
+        classes = wire.unpack_labels(arrays["classes"])
+        counts = wire.check_counts(arrays["counts"], limits, len(classes))
+        lattice = lattice_of(arrays, limits)
+        tables = {n: unpack_rows(n, arrays) for n in ("sums", "squares") if n in arrays}
+        result = cls(int(arrays["dimension"]), classes, counts, tables, lattice)
+        _check_sums(result, limits)
+        return result
+
+    def to_bytes(self, precision: str | None = None) -> bytes:
+        """The message: float32 unless said otherwise; exact statistics are always sent whole."""
+        return wire.encode(
+            "class-sums", self.to_arrays(precision or (None if self.exact else "float32"))
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self:
+        """Decode and check one message; `WireError`, with a stable code, when it is refused."""
+        _, arrays = wire.decode(data, _SUMS_SCHEMA, limits or Limits())
+        return cls.from_arrays(arrays, limits)
+
+
+def _grouped(rows: NDArray[np.float64], inverse: Array, classes: int) -> NDArray[np.float64]:
+    table = np.zeros((classes, rows.shape[1]))
+    np.add.at(table, inverse.reshape(-1), rows)
+    return table
+
+
+def _sorted_total(
+    first: ClassSums, slots: Slots, counts: NDArray[np.int64], tables: dict[str, Array]
+) -> ClassSums:
+    classes, order = slots.sorted()
+    order = order[counts[order] > 0]
+    classes = classes[counts[slots.places(classes)] > 0] if len(classes) else classes
+    if first.lattice:
+        check_total(int(counts.sum()))
+    tables = {name: table[order] for name, table in tables.items()}
+    return ClassSums(first.dimension, classes, counts[order], tables, first.lattice)
+
+
+def _check_sums(stat: ClassSums, limits: Limits) -> None:
+    """Schwarz: (Σz)² ≤ g·Σz² in each class; whole and of equal parity on a lattice."""
+    d, classes = stat.dimension, len(stat.classes)
+    widths = {"sums": (d,), "squares": (1, d)}
+    for name, table in stat.tables.items():
+        if d < 1 or table.shape[1] not in widths[name] or len(table) != classes:
+            raise WireError("shape", f"{name}: expected {classes} rows of {d}, got {table.shape}")
+        if (table.dtype.kind == "i") != stat.exact:
+            raise WireError("dtype", f"{name}: expected whole numbers in exact mode only")
+        if table[stat.counts == 0].any():
+            raise WireError("impossible", f"{name}: sums for a class without samples")
+    bound = LEVELS if stat.exact else limits.bound
+    sums, squares = stat.tables.get("sums"), stat.tables.get("squares")
+    if sums is not None and bound is not None:
+        most = stat.counts[:, None] * bound * (1 + 1e-6) + 1e-9
+        if (np.abs(sums) > most).any():
+            raise WireError("bound", f"sums: beyond their samples within ±{bound:g}")
+    if sums is not None and squares is not None:
+        _check_squares(stat, sums, squares)
+
+
+def _check_squares(stat: ClassSums, sums: Array, squares: Array) -> None:
+    width = squares.shape[1]
+    lower = sums.astype(np.float64) ** 2
+    lower = lower if width == stat.dimension else lower.sum(1, keepdims=True)
+    slack = 1e-2 * lower + 1e-12
+    if (lower > stat.counts[:, None] * squares.astype(np.float64) + slack).any():
+        raise WireError("impossible", "squares: smaller than the sums allow")
+    if stat.exact and ((squares.sum(1) - sums.sum(1)) & 1).any():
+        raise WireError("parity", "exact statistics: squares and sums differ modulo 2")
