@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +18,25 @@ PRECISIONS = ("float64", "float32", "float16", "int8")
 ROWS = ("F64", "F32", "F16", "I8", "I64")  # types of rows on the wire; I64 on a lattice
 
 
-@runtime_checkable
-class Statistic(Protocol):
+class Summable(Protocol):
     """Adds, and goes to arrays and bytes and back. Sums also subtract; rows only stack."""
 
     is_sum: ClassVar[bool]
+
+    def __add__(self, other: Self) -> Self: ...
+    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]: ...
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Self: ...
+    def to_bytes(self, precision: str | None = None) -> bytes: ...
+    @classmethod
+    def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self: ...
+    def digest(self) -> str: ...
+    @classmethod
+    def total(cls, statistics: Iterable[Self]) -> Self: ...
+
+
+class Statistic(Summable, Protocol):
+    """What a head is solved from: a summary of labelled features."""
 
     @property
     def dimension(self) -> int: ...
@@ -32,19 +46,9 @@ class Statistic(Protocol):
     def classes(self) -> Labels: ...
     @property
     def samples(self) -> int: ...
-    def __add__(self, other: Self) -> Self: ...
-    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]: ...
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> Self: ...
-    def to_bytes(self, precision: str | None = None) -> bytes: ...
-    @classmethod
-    def from_bytes(cls, data: bytes, limits: Limits = ...) -> Self: ...
-    def digest(self) -> str: ...
-    @classmethod
-    def total(cls, statistics: Iterable[Self]) -> Self: ...
 
 
-S = TypeVar("S", bound=Statistic)
+S = TypeVar("S", bound=Summable)
 
 
 def total(statistics: Iterable[S]) -> S:

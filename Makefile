@@ -1,0 +1,43 @@
+# The two commands of the README are `make demo` and `make test`; both need only Python and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint bench clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e ".[all,dev]"
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core ## install the core and run the demo: digits over 50 clients
+	$(BIN)/headstart demo
+
+test: lint ## install everything, lint, and run the whole suite
+	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.all ## checks that take longer than the suite may
+	$(BIN)/python -m pytest -m long
+
+lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
+	$(BIN)/python benchmarks/bench.py
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

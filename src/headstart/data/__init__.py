@@ -1,0 +1,1 @@
+"""Datasets, how they are split among clients, and how unlike the clients then are."""
