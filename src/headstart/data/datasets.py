@@ -116,17 +116,18 @@ def load(
     client: str = "client",
     domain: str = "domain",
     split: str = "split",
+    labelled: bool = True,
 ) -> Dataset:
     """A dataset by name ("digits"), or from a .csv, .parquet or .npz file or a folder.
 
     The keywords name the columns (arrays) of a file; only the label is required, unless a name
     other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
-    files.
+    files. Without `labelled` a file may lack the label: every sample then has the label "".
     """
     if source == "digits":
         return _digits()
     path = Path(source)
-    table = files.read(path, Columns(label, client, domain, split))
+    table = files.read(path, Columns(label, client, domain, split, labelled))
     name = path.resolve().name if path.is_dir() else path.stem
     return Dataset(name, table.features, table.labels, table.clients, table.domains, table.test)
 

@@ -63,7 +63,8 @@ def read_csv(path: Path, columns: Columns) -> Table:
     inputs = [column for column in range(len(header)) if column not in roles.values()]
     text = {role: _text_column(path, lines, column, role) for role, column in roles.items()}
     features = _csv_features(path, header, inputs, lines)
-    return assemble(path, columns, features, text_labels(text["label"]), text)
+    labels = text_labels(text["label"]) if "label" in text else None
+    return assemble(path, columns, features, labels, text)
 
 
 def _check_header(path: Path, header: list[str], columns: Columns) -> None:
@@ -144,7 +145,8 @@ def read_parquet(path: Path, columns: Columns) -> Table:
     _check_nulls(path, table)
     text = {role: table.column(column).to_pylist() for role, column in roles.items()}
     features = _parquet_features(path, table.drop_columns(list(roles.values())))
-    labels = as_labels(_objects(text["label"]), f"{path}: {columns.label!r}")
+    where = f"{path}: {columns.label!r}"
+    labels = as_labels(_objects(text["label"]), where) if "label" in text else None
     return assemble(path, columns, features, labels, text)
 
 
@@ -217,7 +219,7 @@ def read_npz(path: Path, columns: Columns) -> Table:
         for role, column in columns.roles().items()
         if column in arrays
     }
-    table = assemble(path, columns, features, checked["label"], checked)
+    table = assemble(path, columns, features, checked.get("label"), checked)
     return replace(table, test=_npz_test(path, arrays, table.test))
 
 
@@ -233,7 +235,9 @@ def _npz_arrays(path: Path, columns: Columns) -> tuple[dict[str, NDArray[Any]], 
         names = archive.files
         if "features" not in names:
             raise DataError(f"{path}: expected an array 'features', got {', '.join(names)}")
-        columns = Columns(**{role: _plural(c, names) for role, c in columns.roles().items()})
+        columns = Columns(
+            **{r: _plural(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
+        )
         columns.check(path, names)
         wanted = {"features", "is_train", "is_test", *columns.roles().values()}
         return {name: _member(path, archive, name) for name in names if name in wanted}, columns

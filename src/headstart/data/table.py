@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,15 +27,17 @@ class Columns:
     client: str = "client"
     domain: str = "domain"
     split: str = "split"
+    labelled: bool = True  # False: samples to predict, whose label nobody knows
 
     def roles(self) -> dict[str, str]:
         """Each role (`label`, ...) and its column."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {role: getattr(self, role) for role in ("label", "client", "domain", "split")}
 
     def check(self, path: Path, present: Sequence[str]) -> None:
         """The label is required, and so is a column asked for under another name than its role."""
         for role, column in self.roles().items():
-            if column not in present and (role == "label" or column != role):
+            required = role == "label" and self.labelled
+            if column not in present and (required or column != role):
                 found = ", ".join(map(repr, present[:12])) + (", ..." if len(present) > 12 else "")
                 raise DataError(f"{path}: expected a column {column!r} ({role}), got {found}")
 
@@ -90,9 +92,11 @@ def split_mask(values: Iterable[Any], where: str) -> NDArray[np.bool_]:
 
 
 def assemble(
-    path: Path, columns: Columns, features: Features, labels: Labels, text: dict[str, Any]
+    path: Path, columns: Columns, features: Features, labels: Labels | None, text: dict[str, Any]
 ) -> Table:
     """The table of a file whose optional columns, where present, are in `text`, role by role."""
+    if labels is None:
+        labels = np.full(len(features), "", dtype=np.str_)
 
     def names(role: str) -> NDArray[np.str_] | None:
         return np.array(text[role], dtype=np.str_) if role in text else None

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart import threads
 from headstart.errors import DataError, HeadstartError
 from headstart.federation import steps  # noqa: F401  (registers what clients can do)
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload, perform
@@ -61,9 +62,10 @@ class Simulator:
         client = self.data[name]
         if client.secret is None:
             client = replace(client, secret=secret_of(self.seed, name))
-        answer = perform(step, client.emptied() if silent else client, broadcast or {})
-        coarse = None if getattr(answer, "lattice", None) else self.precision
-        return type(answer), answer.to_bytes(coarse)
+        with threads.for_size(len(client.labels)):
+            answer = perform(step, client.emptied() if silent else client, broadcast or {})
+            coarse = None if getattr(answer, "lattice", None) else self.precision
+            return type(answer), answer.to_bytes(coarse)
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

@@ -35,6 +35,8 @@ class RandomFeatures:
             raise HeadstartError(
                 f"dimension: expected a whole number above 0, got {self.dimension!r}"
             )
+        if not isinstance(self.seed, int):
+            raise HeadstartError(f"seed: expected a whole number, got {self.seed!r}")
         if not (np.isfinite(self.bandwidth) and self.bandwidth > 0):
             raise HeadstartError(f"bandwidth: expected a number above 0, got {self.bandwidth!r}")
 

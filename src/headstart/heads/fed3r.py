@@ -59,6 +59,9 @@ class Fed3R:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
+    def numbers(self, d: int, own: int, every: int) -> float:
+        return d * (d + 1) / 2 + d * own
+
     def path(self, total: Moments) -> RidgePath:
         """GCV for every λ, from the sums: plain ridge on the total scatter."""
         return ridge_path(normal(total, bias=self.bias))

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headstart.errors import SolveError
 from headstart.heads.base import number
 from headstart.heads.ridge import solve
 from headstart.labels import Labels
@@ -39,6 +40,8 @@ class KernelRidge:
 
     def fit(self, features: ArrayLike, labels: ArrayLike) -> KernelModel:
         z, y = check_samples(features, labels)
+        if not len(y):
+            raise SolveError("features: expected at least one sample, got none")
         kept = _at_most(y, self.per_class, self.seed)
         rows = np.asarray(z[kept], np.float64)
         classes, of = np.unique(y[kept], return_inverse=True)

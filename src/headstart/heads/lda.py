@@ -13,7 +13,7 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, SolveError
 from headstart.heads.base import Measurement, choice, number
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
@@ -49,6 +49,9 @@ class LDA:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
+    def numbers(self, d: int, own: int, every: int) -> float:
+        return d * (d + 1) / 2 + d * own
+
     def solve(self, total: Moments) -> LinearHead:
         equations = normal(total, bias=True)  # centred: A − n·μμᵀ
         g, n = equations.counts, equations.counts.sum()
@@ -56,8 +59,13 @@ class LDA:
         if self.covariance == "within":
             matrix, lost = within_scatter(matrix, equations.sums, g), float(len(g))
         covariance = matrix / max(n - lost, 1.0)
+        spread, size = float(np.trace(matrix)), float(np.trace(total.gram()))
+        if not spread > 1e-12 * size:  # rounding alone
+            raise SolveError(
+                f"LDA: expected samples that differ within a class, got n_samples = {int(n)} alike"
+            )
         part = oas(covariance, n) if isinstance(self.shrinkage, str) else float(self.shrinkage)
-        level = max(float(np.trace(covariance)) / len(covariance), np.finfo(float).tiny)
+        level = float(np.trace(covariance)) / len(covariance)
         means = total.class_sums() / g[:, None]
         weights = solve((1 - part) * covariance, means, part * level + 1e-9 * level)
         bias = -0.5 * np.einsum("cd,cd->c", weights, means)

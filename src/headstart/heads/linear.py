@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.files import write_bytes
 from headstart.heads.features import RandomFeatures
-from headstart.labels import Labels, as_labels
+from headstart.labels import Labels, as_labels, same_kind
 from headstart.statistics import wire
 from headstart.statistics.wire import CLASSES, Field, Limits, Schema
 
 Array = NDArray[np.float64]
-TEMPERATURES = np.logspace(-5, 4, 181)
+TEMPERATURES = np.logspace(-5, 4, 46)
 _SCHEMA: dict[str, Schema] = {
     "linear-head": {
         "weights": Field(("F64",), ("C", "d")),
@@ -73,24 +73,47 @@ class LinearHead:
         return np.asarray(softmax(self.scores(features) / self._calibrated(), axis=1))
 
     def accuracy(self, features: ArrayLike, labels: ArrayLike) -> float:
-        return float(np.mean(self.predict(features) == as_labels(labels)))
+        scores, y = self._scored(features, labels)
+        if not len(y):
+            raise DataError("labels: expected at least one sample, got none")
+        return float(np.mean(self.classes[np.argmax(scores, axis=1)] == y))
+
+    def _scored(self, features: ArrayLike, labels: ArrayLike) -> tuple[Array, Labels]:
+        scores, y = self.scores(features), as_labels(labels)
+        if len(y) != len(scores):
+            raise DataError(f"labels: expected one a sample ({len(scores)}), got {len(y)}")
+        if not same_kind(y, self.classes):
+            raise DataError(f"labels: expected classes like {self.classes[0]!r}, got {y[0]!r}")
+        return scores, y
 
     # -- temperature ---------------------------------------------------------------------------
 
     def losses(self, features: ArrayLike, labels: ArrayLike) -> Array:
         """Summed cross-entropy at each of TEMPERATURES: adds over clients, as a sum must."""
-        y = as_labels(labels)
+        scores, y = self._scored(features, labels)
         known = np.isin(y, self.classes)
-        scores, truth = self.scores(features)[known], np.searchsorted(self.classes, y[known])
-        rows = np.arange(len(truth))
-        return np.array([-log_softmax(scores / t, axis=1)[rows, truth].sum() for t in TEMPERATURES])
+        scores, truth = scores[known], np.searchsorted(self.classes, y[known])
+        scores -= scores.max(axis=1, keepdims=True, initial=-np.inf)
+        own = scores[np.arange(len(truth)), truth].sum()
+        return np.array(
+            [np.log(np.exp(scores / t).sum(axis=1)).sum() - own / t for t in TEMPERATURES]
+        )
 
     def calibrated(self, losses: Array) -> LinearHead:
-        """With the temperature of the lowest total loss."""
-        return replace(self, temperature=float(TEMPERATURES[int(np.argmin(losses))]))
+        """With the temperature of the lowest total loss (a parabola between the grid's points)."""
+        at = int(np.argmin(losses))
+        step = float(np.log(TEMPERATURES[1] / TEMPERATURES[0]))
+        shift = 0.0
+        if 0 < at < len(losses) - 1:
+            left, low, right = (float(losses[i]) for i in (at - 1, at, at + 1))
+            bend = left - 2 * low + right
+            shift = 0.5 * (left - right) / bend if bend > 0 else 0.0
+        return replace(self, temperature=float(TEMPERATURES[at] * np.exp(shift * step)))
 
     def calibrate(self, features: ArrayLike, labels: ArrayLike) -> LinearHead:
         """With the temperature of the lowest cross-entropy on these (training) samples."""
+        if not np.isin(as_labels(labels), self.classes).any():
+            raise DataError("labels: expected samples of the head's classes, got none")
         return self.calibrated(self.losses(features, labels))
 
     def _calibrated(self) -> float:
@@ -125,6 +148,8 @@ class LinearHead:
         `counts`: samples of each class the client has; `smoothing` is added to each of them. What
         the scores already carry of the global frequencies is taken out first.
         """
+        if not (np.isfinite(smoothing) and smoothing >= 0):
+            raise DataError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
         shown = {label: float(count) for label, count in counts.items() if count > 0}
         head = self.restrict(list(shown))
         mass = np.array([shown[label] for label in head.classes.tolist()]) + smoothing
@@ -163,9 +188,15 @@ class LinearHead:
             known = about["feature_map"]
             feature_map = RandomFeatures(**known) if known else None
             temperature, provenance = about["temperature"], dict(about["provenance"])
-        except (ValueError, TypeError, KeyError) as error:
+            if temperature is not None and not 0 < temperature < np.inf:
+                raise ValueError(f"temperature is {temperature!r}")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise WireError("malformed", f"about: not a head's description: {error}") from None
+        if feature_map and feature_map.dimension != arrays["weights"].shape[1]:
+            raise WireError("shape", f"weights: expected {feature_map.dimension} a row")
         prior = arrays["prior"].copy() if "prior" in arrays else None
+        if prior is not None and not (prior > 0).all():
+            raise WireError("impossible", "prior: expected numbers above 0")
         return cls(
             arrays["weights"].copy(),
             arrays["bias"].copy(),

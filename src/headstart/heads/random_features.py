@@ -62,6 +62,9 @@ class Fed3RRandomFeatures:
             feature_map=lambda z: self.feature_map(z, inputs),
         )
 
+    def numbers(self, d: int, own: int, every: int) -> float:
+        return self.dimension * (self.dimension + 1) / 2 + self.dimension * own
+
     @property
     def _ridge_head(self) -> Fed3R:
         return Fed3R(ridge=self.ridge, normalize=self.normalize)

@@ -41,6 +41,9 @@ class SharedVariances:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, squares=self.kind, **how)
 
+    def numbers(self, d: int, own: int, every: int) -> float:
+        return (d + (d if self.kind == "diagonal" else 1)) * own
+
     def solve(self, total: ClassSums) -> LinearHead:
         some(total)
         sums, g = total.class_sums(), total.counts.astype(np.float64)

@@ -12,9 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from headstart.errors import DataError, WireError
 from headstart.labels import Labels, as_labels, same_kind
 from headstart.statistics.exact import Lattice
-from headstart.statistics.wire import Arrays, Limits
+from headstart.statistics.wire import LABEL_LIMIT, Arrays, Limits
 
-PRECISIONS = ("float64", "float32", "float16", "int8")
+PRECISIONS = {
+    "float64": "8 bytes a number: nothing is lost",
+    "float32": "4 bytes a number, the default: no prediction moves",
+    "float16": "2 bytes a number and a scale a row",
+    "int8": "1 byte a number and a scale a row: the smallest message",
+}
 ROWS = ("F64", "F32", "F16", "I8", "I64")  # types of rows on the wire; I64 on a lattice
 
 
@@ -72,7 +77,10 @@ def _alike(first: S, rest: Iterable[S]) -> Iterable[S]:
 
 def check_samples(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floating], Labels]:
     """Features (n×d, finite) and their labels, as every measurement expects them."""
-    z = np.asarray(features)
+    try:
+        z = np.asarray(features)
+    except ValueError:
+        raise DataError("features: expected rows of one length") from None
     if z.ndim != 2 or z.shape[1] == 0:
         raise DataError(f"features: expected a matrix (samples × dimension), got shape {z.shape}")
     if z.dtype.kind not in "fiub":
@@ -80,6 +88,8 @@ def check_samples(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.fl
     y = as_labels(labels)
     if len(y) != len(z):
         raise DataError(f"labels: expected one a sample ({len(z)}), got {len(y)}")
+    if y.dtype.kind == "U" and max(map(len, y.tolist()), default=0) > LABEL_LIMIT:
+        raise DataError(f"labels: expected at most {LABEL_LIMIT} characters each")
     floats = z if z.dtype.kind == "f" else z.astype(np.float64)
     if not np.isfinite(floats).all():
         row = int(np.flatnonzero(~np.isfinite(floats).all(axis=1))[0])
@@ -138,13 +148,23 @@ def check_precision(precision: str, exact: bool) -> str:
 def row_scale(rows: NDArray[np.float64], precision: str) -> NDArray[np.float32]:
     """A scale a row that fits its largest number to float16 (1) or int8 (127)."""
     scale = np.abs(rows).max(axis=1, initial=0.0) / (127 if precision == "int8" else 1)
-    return np.where(scale > 0, scale, 1.0).astype(np.float32)
+    narrow = cast("scale", scale, "float32")
+    return np.where(narrow > 0, narrow, np.float32(1.0))
+
+
+def cast(name: str, values: NDArray[Any], precision: str) -> NDArray[Any]:
+    """Numbers at a precision; an error where they are too large for it."""
+    with np.errstate(over="ignore"):
+        result = values.astype(precision)
+    if result.dtype.kind == "f" and not np.isfinite(result).all():
+        raise DataError(f"precision: {name} has numbers too large for {precision}; give float64")
+    return result
 
 
 def pack_rows(name: str, rows: NDArray[Any], precision: str) -> dict[str, NDArray[Any]]:
     """Rows at a precision; the coarse ones come with a float32 scale each."""
     if rows.dtype.kind == "i" or precision in ("float64", "float32"):
-        return {name: rows if rows.dtype.kind == "i" else rows.astype(precision)}
+        return {name: rows if rows.dtype.kind == "i" else cast(name, rows, precision)}
     scale = row_scale(rows, precision)
     scaled = rows / scale[:, None]
     if precision == "int8":
@@ -161,6 +181,13 @@ def unpack_rows(name: str, arrays: Arrays) -> NDArray[Any]:
     if scale is not None:
         return rows * scale[:, None].astype(np.float64)
     return rows.astype(np.int64 if rows.dtype.kind == "i" else np.float64)
+
+
+def rounding(rows: NDArray[Any], scale: NDArray[np.float32] | None) -> NDArray[np.float64]:
+    """How far a coarse precision can have moved a number, for each row."""
+    if scale is None:
+        return np.zeros(len(rows))
+    return scale.astype(np.float64) * (0.5 if rows.dtype.kind == "i" else 2.0**-11)
 
 
 class Slots:

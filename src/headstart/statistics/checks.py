@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headstart.errors import WireError
 from headstart.labels import Labels
+from headstart.statistics.base import rounding
 from headstart.statistics.exact import LEVELS, Lattice
 from headstart.statistics.parts import Factor, Gram, whole
 from headstart.statistics.wire import CLASSES, Arrays, Field, Schema
@@ -35,8 +36,10 @@ SCHEMAS: dict[str, Schema] = {
         "bound": Field(("F64",), (), optional=True),
     },
 }
-# How far rounding at each precision can move R_yᵀR_y, relative to the counts.
-_TOLERANCE = {"<f8": 1e-6, "<f4": 1e-4, "<f2": 2e-2}
+# How far rounding can have moved R_yᵀR_y, relative to the counts: of a message at float16, of a sum
+# of such messages (2⁻¹⁰), and on a lattice (not at all).
+_COARSE, _SUM, _EXACT = 2e-2, 2e-3, 1e-6
+_LARGEST = 1e150  # squares of larger numbers leave float64
 
 
 def read_factor(
@@ -66,7 +69,11 @@ def read_factor(
 def check_factor(factor: Factor, lattice: Lattice | None, bound: float | None) -> None:
     """R_yᵀR_y is diag g (or below it, once residual rows are gone); no cubic work in d."""
     y, g = factor.labels(), factor.counts.astype(np.float64)
-    tolerance = _TOLERANCE[factor.y.dtype.newbyteorder("<").str] * (1.0 + g.max(initial=0.0))
+    for name, array in (("z", factor.z), ("y", factor.y)):
+        if max(float(array.max(initial=0)), -float(array.min(initial=0))) > _LARGEST:
+            raise WireError("impossible", f"{name}: numbers whose squares are not finite")
+    relative = _EXACT if lattice else _SUM if factor.scale is None else _COARSE
+    tolerance = relative * (1.0 + g.max(initial=0.0))
     gap = np.diag(g) - y.T @ y
     if len(factor) == int(factor.counts.sum()):
         sound = bool((np.abs(gap) <= tolerance).all())
@@ -81,7 +88,15 @@ def check_factor(factor: Factor, lattice: Lattice | None, bound: float | None) -
     squares = np.einsum("ij,ij->j", rows, rows)
     if lattice:
         _check_whole(squares, b)
-    _check_bound(float(squares.sum()), b, factor.counts, LEVELS if lattice else bound or 0.0)
+    trace, d = float(squares.sum()), factor.dimension
+    # What a coarse precision may have added (Cauchy and Schwarz over the rows).
+    moved = float(np.linalg.norm(rounding(factor.z, factor.scale)))
+    label = 0.0 if factor.scale is None else 2.0**-11
+    more_b = np.sqrt(g)[:, None] * (moved + label * np.sqrt(squares))
+    more_trace = 2 * moved * np.sqrt(d * trace) + d * moved**2
+    largest = LEVELS if lattice else bound or 0.0
+    sums = np.maximum(np.abs(b) - more_b, 0.0)
+    _check_bound(trace - more_trace, sums, factor.counts, largest)
 
 
 def read_gram(
@@ -114,16 +129,18 @@ def check_gram(gram: Gram, lattice: Lattice | None, bound: float | None) -> None
     if gram.b[~shown].any():
         raise WireError("impossible", "gram: sums for a class without samples")
     squares = np.diagonal(gram.a).astype(np.float64)
-    if (squares < 0).any():
-        raise WireError("impossible", "gram: a negative sum of squares")
+    if (squares < 0).any() or (squares > _LARGEST**2).any():
+        raise WireError("impossible", "gram: a negative or endless sum of squares")
     if lattice:
         _check_parity(np.diagonal(gram.a), gram.b.sum(axis=0))
         _check_bound(float(squares.sum()), gram.b, gram.counts, LEVELS)
     elif bound is not None:
         _check_bound(float(squares.sum()), gram.b, gram.counts, bound)
-    means = gram.b[shown].astype(np.float64) / np.sqrt(gram.counts[shown])[:, None]
-    rest = gram.a.T.astype(np.float64) - np.tril(means.T @ means)
-    if not _positive(rest, 1e-9 * float(squares.sum()) + np.finfo(float).tiny):
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = gram.b[shown].astype(np.float64) / np.sqrt(gram.counts[shown])[:, None]
+        rest = gram.a.T.astype(np.float64) - np.tril(means.T @ means)
+        slack = (1e-9 if lattice else _SUM) * float(squares.sum())
+    if not _positive(rest, slack + np.finfo(float).tiny):
         raise WireError("impossible", "gram: not the moments of any samples")
 
 
@@ -152,7 +169,10 @@ def _check_bound(trace: float, b: Array, counts: NDArray[np.int64], bound: float
 
 def _positive(lower: NDArray[np.float64], shift: float) -> bool:
     """Whether the symmetric matrix of this lower triangle plus a small shift is positive."""
-    shifted = lower + shift * np.eye(len(lower))
+    shifted = lower.copy()
+    shifted[np.diag_indices_from(shifted)] += shift
+    if not np.isfinite(shifted).all():
+        return False
     try:
         np.linalg.cholesky(shifted)
     except np.linalg.LinAlgError:

@@ -83,13 +83,12 @@ class ClassSums:
         classes, inverse, counts = np.unique(y, return_inverse=True, return_counts=True)
         tables = {}
         if sums:
-            tables["sums"] = _grouped(rows, inverse, len(classes))
+            tables["sums"] = _grouped(rows, inverse, len(classes), lattice)
         if squares != "none":
-            table = _grouped(rows**2, inverse, len(classes))
+            table = _grouped(rows**2, inverse, len(classes), lattice)
             tables["squares"] = table if squares == "diagonal" else table.sum(1, keepdims=True)
         if lattice:
-            check_total(len(y))
-            tables = {name: table.astype(np.int64) for name, table in tables.items()}
+            check_total(len(y) * (z.shape[1] if squares == "spherical" else 1))
         return cls(z.shape[1], classes, counts.astype(np.int64), tables, lattice)
 
     @property
@@ -128,6 +127,7 @@ class ClassSums:
         if not isinstance(other, ClassSums):
             return NotImplemented
         check_alike(self, other)
+        _check_tables(self.tables, other.tables)
         at, counts = remaining(self.classes, self.counts, other.classes, other.counts)
         left, tables = counts > 0, {}
         for name, table in self.tables.items():
@@ -147,10 +147,7 @@ class ClassSums:
                 first = item
                 tables = {name: table[:0].copy() for name, table in item.tables.items()}
             check_alike(first, item)
-            if {n: t.shape[1] for n, t in item.tables.items()} != {
-                n: t.shape[1] for n, t in tables.items()
-            }:
-                raise DataError(f"class sums: expected {list(tables)}, got {list(item.tables)}")
+            _check_tables(tables, item.tables)
             at = slots.places(item.classes)
             counts = grown(counts, len(slots))
             counts[at] += item.counts
@@ -185,13 +182,17 @@ class ClassSums:
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
         limits = limits or Limits()
+        wire.checked("class-sums", arrays, _SUMS_SCHEMA["class-sums"])
         classes = wire.unpack_labels(arrays["classes"])
         counts = wire.check_counts(arrays["counts"], limits, len(classes))
         lattice = lattice_of(arrays, limits)
         tables = {n: unpack_rows(n, arrays) for n in ("sums", "squares") if n in arrays}
-        result = cls(int(arrays["dimension"]), classes, counts, tables, lattice)
+        dimension = wire.dimension_of(arrays, limits)
+        result = cls(dimension, classes, counts, tables, lattice)
         _check_sums(result, limits)
-        return result
+        shown = counts > 0
+        tables = {name: table[shown] for name, table in tables.items()}
+        return replace(result, classes=classes[shown], counts=counts[shown], tables=tables)
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: float32 unless said otherwise; exact statistics are always sent whole."""
@@ -206,9 +207,19 @@ class ClassSums:
         return cls.from_arrays(arrays, limits)
 
 
-def _grouped(rows: NDArray[np.float64], inverse: Array, classes: int) -> NDArray[np.float64]:
-    table = np.zeros((classes, rows.shape[1]))
-    np.add.at(table, inverse.reshape(-1), rows)
+def _check_tables(left: dict[str, Array], right: dict[str, Array]) -> None:
+    widths = [{name: table.shape[1] for name, table in side.items()} for side in (left, right)]
+    if widths[0] != widths[1]:
+        raise DataError(f"class sums: expected tables of widths {widths[0]}, got {widths[1]}")
+
+
+def _grouped(
+    rows: NDArray[np.float64], inverse: Array, classes: int, lattice: Lattice | None
+) -> Array:
+    """The sum of each class; in int64 on a lattice, where squares soon leave 53 bits."""
+    dtype = np.int64 if lattice else np.float64
+    table: Array = np.zeros((classes, rows.shape[1]), dtype)
+    np.add.at(table, inverse.reshape(-1), rows.astype(dtype, copy=False))
     return table
 
 
@@ -219,9 +230,15 @@ def _sorted_total(
     order = order[counts[order] > 0]
     classes = classes[counts[slots.places(classes)] > 0] if len(classes) else classes
     if first.lattice:
-        check_total(int(counts.sum()))
+        check_total(int(counts.sum()) * _summed(first.dimension, tables))
     tables = {name: table[order] for name, table in tables.items()}
     return ClassSums(first.dimension, classes, counts[order], tables, first.lattice)
+
+
+def _summed(dimension: int, tables: dict[str, Array]) -> int:
+    """How many squares of a sample meet in one number."""
+    spherical = "squares" in tables and tables["squares"].shape[1] == 1
+    return dimension if spherical else 1
 
 
 def _check_sums(stat: ClassSums, limits: Limits) -> None:
@@ -229,7 +246,7 @@ def _check_sums(stat: ClassSums, limits: Limits) -> None:
     d, classes = stat.dimension, len(stat.classes)
     widths = {"sums": (d,), "squares": (1, d)}
     for name, table in stat.tables.items():
-        if d < 1 or table.shape[1] not in widths[name] or len(table) != classes:
+        if table.shape[1] not in widths[name] or len(table) != classes:
             raise WireError("shape", f"{name}: expected {classes} rows of {d}, got {table.shape}")
         if (table.dtype.kind == "i") != stat.exact:
             raise WireError("dtype", f"{name}: expected whole numbers in exact mode only")
@@ -241,16 +258,26 @@ def _check_sums(stat: ClassSums, limits: Limits) -> None:
         most = stat.counts[:, None] * bound * (1 + 1e-6) + 1e-9
         if (np.abs(sums) > most).any():
             raise WireError("bound", f"sums: beyond their samples within ±{bound:g}")
+    if squares is not None and (squares < 0).any():
+        raise WireError("impossible", "squares: expected none below 0")
+    if squares is not None and bound is not None:
+        largest = stat.counts[:, None] * (_summed(d, stat.tables) * float(bound) ** 2) * (1 + 1e-6)
+        if (squares > largest).any():
+            raise WireError("bound", f"squares: beyond their samples within ±{bound:g}")
     if sums is not None and squares is not None:
         _check_squares(stat, sums, squares)
 
 
 def _check_squares(stat: ClassSums, sums: Array, squares: Array) -> None:
     width = squares.shape[1]
-    lower = sums.astype(np.float64) ** 2
-    lower = lower if width == stat.dimension else lower.sum(1, keepdims=True)
-    slack = 1e-2 * lower + 1e-12
-    if (lower > stat.counts[:, None] * squares.astype(np.float64) + slack).any():
+    with np.errstate(over="ignore", invalid="ignore"):
+        # What int8 can have added to sums, in one message or in a total of many (Schwarz again).
+        reach = np.sqrt(stat.counts * squares.sum(axis=1, dtype=np.float64))
+        moved = reach * (0.0 if stat.exact else 1 / 254)
+        lower: Array = np.maximum(np.abs(sums.astype(np.float64)) - moved[:, None], 0.0) ** 2
+        lower = lower if width == stat.dimension else lower.sum(1, keepdims=True)
+        most = stat.counts[:, None] * squares.astype(np.float64) + 1e-2 * lower + 1e-12
+    if (lower > most).any() or not np.isfinite(most).all():
         raise WireError("impossible", "squares: smaller than the sums allow")
     if stat.exact and ((squares.sum(1) - sums.sum(1)) & 1).any():
         raise WireError("parity", "exact statistics: squares and sums differ modulo 2")

@@ -155,10 +155,11 @@ class ClientMeans:
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> ClientMeans:
         limits = limits or Limits()
+        wire.checked("client-means", arrays, _MEANS_SCHEMA["client-means"])
         labels = wire.unpack_labels(arrays["classes"], unique=False)
         counts, means = arrays["counts"].astype(np.float64), unpack_rows("means", arrays)
-        dimension, lattice = int(arrays["dimension"]), lattice_of(arrays, limits)
-        if means.shape != (len(labels), dimension) or dimension < 1:
+        dimension, lattice = wire.dimension_of(arrays, limits), lattice_of(arrays, limits)
+        if means.shape != (len(labels), dimension):
             raise WireError("shape", f"means: expected {dimension} a row, got {means.shape}")
         if (counts <= 0).any() or counts.sum() > limits.samples:
             raise WireError("counts", f"counts: expected above 0 and {limits.samples} in all")

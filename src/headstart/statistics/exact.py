@@ -16,6 +16,7 @@ from headstart.errors import DataError
 BITS = 16
 LEVELS = 2 ** (BITS - 1) - 1
 CHUNK = 2**20  # rows of one float64 product: 2^20 · 2^30 < 2^53
+FACTOR_ROWS = 2**12  # of factors in one product: they are not whole, and rounding grows with sums
 MOST_SAMPLES = 2 ** (62 - (2 * BITS - 2))  # n · 2^(2b−2) ≤ 2^62
 
 

@@ -99,11 +99,14 @@ class Moments:
 
     @cached_property
     def _gram(self) -> Gram:
+        if isinstance(self._only, Gram):
+            return self._only
         fold = Fold(self.dimension, self.lattice)
         for part in self._parts:
             fold.add(part)
         gram = fold.result()
-        self._parts = (gram,)
+        if len(self._parts) > 1:  # a lone factor stays what is sent
+            self._parts = (gram,)
         return gram
 
     @property
@@ -113,12 +116,12 @@ class Moments:
     @property
     def classes(self) -> Labels:
         """The classes somebody has shown, sorted."""
-        return self._only.classes if self._only else self._gram.classes
+        return (self._only or self._gram).classes
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """g: samples of each class."""
-        return self._only.counts if self._only else self._gram.counts
+        return (self._only or self._gram).counts
 
     @property
     def _only(self) -> Factor | Gram | None:
@@ -218,7 +221,8 @@ class Moments:
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
         """The inverse of `to_arrays`, with every check of an upload (`WireError` when refused)."""
-        return cls._checked("gram" if "a" in arrays else "factor", arrays, limits or Limits())
+        kind = "gram" if "a" in arrays else "factor"
+        return cls._checked(kind, wire.checked(kind, arrays, SCHEMAS[kind]), limits or Limits())
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: float32 unless said otherwise; exact statistics are always sent whole."""
@@ -235,15 +239,15 @@ class Moments:
     def _checked(cls, kind: str, arrays: Arrays, limits: Limits) -> Self:
         classes = wire.unpack_labels(arrays["classes"])
         counts = wire.check_counts(arrays["counts"], limits, len(classes))
-        dimension = int(arrays["dimension"])
+        dimension = wire.dimension_of(arrays, limits)
         lattice = wire.lattice_of(arrays, limits)
         if kind == "factor":
             factor = read_factor(dimension, classes, counts, arrays)
             check_factor(factor, lattice, limits.bound)
-            return cls(dimension, (factor,), lattice)
+            return cls(dimension, (factor.shown(),), lattice)
         gram = read_gram(dimension, classes, counts, arrays, lattice)
         check_gram(gram, lattice, limits.bound)
-        return cls(dimension, (gram,), lattice)
+        return cls(dimension, (gram.shown(),), lattice)
 
 
 def _same(z: Array) -> Array:
@@ -260,7 +264,8 @@ class Fold:
         self._b = np.zeros((0, d))
         self._counts = np.zeros(0, np.int64)
         self._slots = Slots()
-        self._buffer = np.empty((max(64, BUFFER_BYTES // (8 * d)), d))
+        rows = max(64, BUFFER_BYTES // (8 * d))
+        self._buffer = np.empty((min(rows, lattices.FACTOR_ROWS) if lattice else rows, d))
         self._used = 0
 
     def add(self, part: Factor | Gram) -> None:
@@ -276,22 +281,19 @@ class Fold:
             self._b[slots] += whole(b) if self._lattice else b
 
     def _stack(self, factor: Factor) -> NDArray[np.float64]:
-        """Copy the rows of a factor into the buffer; return its B = R_yᵀR_z."""
-        b = np.zeros((len(factor.classes), self._d))
-        y, done = factor.labels(), 0
-        while done < len(factor):
-            if self._used == len(self._buffer):
-                self._flush()
-            take = min(len(factor) - done, len(self._buffer) - self._used)
-            rows = self._buffer[self._used : self._used + take]
-            factor.unpack(done, done + take, rows)
-            if take == len(factor):
-                b = y.T @ rows
-            else:
-                b += y[done : done + take].T @ rows
-            self._used += take
-            done += take
-        return b
+        """Copy a factor into the buffer, never split: on a lattice only RᵀR of a whole R is whole.
+
+        Returns its B = R_yᵀR_z.
+        """
+        n = len(factor)
+        if self._used + n > len(self._buffer):
+            self._flush()
+        if n > len(self._buffer):
+            self._buffer = np.empty((n, self._d))
+        rows = self._buffer[self._used : self._used + n]
+        self._used += n
+        factor.unpack(rows)
+        return factor.labels().T @ rows
 
     def _flush(self) -> None:
         """A += RᵀR over the waiting rows; on a lattice their sum is whole, and checked to be."""

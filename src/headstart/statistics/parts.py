@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg.lapack import dpotrf, dpstrf
 
 from headstart.errors import DataError, WireError
 from headstart.labels import Labels
 from headstart.statistics import exact as lattices
 from headstart.statistics import wire
-from headstart.statistics.base import Slots, remaining, row_scale
+from headstart.statistics.base import Slots, cast, remaining, row_scale
 from headstart.statistics.exact import Lattice
 from headstart.statistics.rotation import haar, seed_of, triangular
 
@@ -39,28 +40,39 @@ class Factor:
     def __len__(self) -> int:
         return len(self.y)
 
-    def unpack(self, start: int, stop: int, out: NDArray[np.float64]) -> None:
-        """Rows start…stop of R_z, as float64, into `out`."""
-        d, z = self.dimension, self.z
+    def __bool__(self) -> bool:
+        return True  # without rows too
+
+    def unpack(self, out: NDArray[np.float64]) -> None:
+        """R_z, as float64, into `out`."""
+        n, d, z = len(self), self.dimension, self.z
         if z.ndim == 2:
-            out[:] = z[start:stop]
+            out[:] = z
         else:
-            at = start * d - start * (start - 1) // 2
-            for i in range(start, stop):
-                row = out[i - start]
-                row[:i] = 0.0
-                row[i:] = z[at : at + d - i]
-                at += d - i
+            out[:, :n] = 0.0
+            end = 0
+            for i in range(n):
+                start, end = end, end + d - i
+                out[i, i:] = z[start:end]
         if self.scale is not None:
-            out *= self.scale[start:stop, None]
+            out *= self.scale[:, None]
 
     def rows(self) -> NDArray[np.float64]:
         out = np.empty((len(self), self.dimension))
-        self.unpack(0, len(self), out)
+        self.unpack(out)
         return out
 
     def labels(self) -> NDArray[np.float64]:
         return self.y.astype(np.float64)
+
+    def shown(self) -> Factor:
+        """Without classes that have no samples."""
+        kept = self.counts > 0
+        if kept.all():
+            return self
+        return replace(
+            self, classes=self.classes[kept], counts=self.counts[kept], y=self.y[:, kept]
+        )
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,15 @@ class Gram:
     @property
     def dimension(self) -> int:
         return len(self.a)
+
+    def shown(self) -> Gram:
+        """Without classes that have no samples."""
+        kept = self.counts > 0
+        return (
+            self
+            if kept.all()
+            else Gram(self.classes[kept], self.counts[kept], self.a, self.b[kept])
+        )
 
 
 def whole(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,7 +141,8 @@ def gram_of(
         rows = change(z[start : start + chunk])
         rows = lattice.quantize(rows) if lattice else np.ascontiguousarray(rows, np.float64)
         dsyrk(1.0, rows.T, beta=1.0, c=a.T, lower=1, overwrite_c=1)
-        np.add.at(b, inverse[start : start + chunk], rows)
+        hot = np.ones(len(rows)), inverse[start : start + chunk], np.arange(len(rows) + 1)
+        b += np.asarray(sparse.csr_array(hot, shape=(len(rows), len(classes))).T @ rows)
         if lattice:
             total += a.astype(np.int64)
             a[:] = 0.0
@@ -154,19 +176,27 @@ def joined(dimension: int, factors: list[Factor]) -> Factor:
 
 
 def root(gram: Gram) -> Factor:
-    """A factor of A by pivoted Cholesky, PᵀAP = LLᵀ: a function of (A, B, g) alone."""
-    lower, pivot, rank, _ = dpstrf(np.asfortranarray(gram.a.T, np.float64), lower=1)
-    rank = min(int(rank), int(gram.counts.sum()))
-    order = pivot - 1
-    lower = np.tril(lower)[:, :rank]
-    rz = np.empty((rank, gram.dimension))
+    """A factor of A: a function of (A, B, g) alone.
+
+    A = LLᵀ without the features that are always zero; pivoted, when A is singular otherwise.
+    """
+    order = np.flatnonzero(np.diagonal(gram.a))
+    rank, n, a = len(order), int(gram.counts.sum()), gram.a.T.astype(np.float64)
+    lower, failed = dpotrf(a[np.ix_(order, order)], lower=1)
+    sure = gram.dimension * np.finfo(float).eps * np.diagonal(a).max(initial=0.0)
+    pivoted = failed or rank > n or not (np.diagonal(lower) ** 2 > sure).all()
+    if pivoted:
+        lower, pivot, rank, _ = dpstrf(a, lower=1)
+        rank, order = min(int(rank), n), pivot - 1
+        lower = np.tril(lower)[:, :rank]
+    rz = np.zeros((rank, gram.dimension))
     rz[:, order] = lower.T
     ry = solve_triangular(lower[:rank], gram.b.T[order[:rank]].astype(np.float64), lower=True)
-    q, r = np.linalg.qr(rz)  # back to a trapezoid in the features' own order
-    sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
-    return Factor(
-        gram.dimension, gram.classes, gram.counts, _packed(r * sign[:, None]), (q * sign).T @ ry
-    )
+    if pivoted:  # back to a trapezoid in the features' own order
+        q, r = np.linalg.qr(rz)
+        sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
+        rz, ry = r * sign[:, None], (q * sign).T @ ry
+    return Factor(gram.dimension, gram.classes, gram.counts, _packed(rz), ry)
 
 
 def difference(total: Gram, part: Gram) -> Gram:
@@ -175,7 +205,9 @@ def difference(total: Gram, part: Gram) -> Gram:
     b, a = total.b.copy(), total.a - part.a
     b[slots] -= part.b
     left = counts > 0
-    if a.dtype.kind == "i" and (b[~left].any() or (np.diagonal(a) < 0).any()):
+    squares = np.diagonal(a)
+    strange = b[~left].any() or (squares < 0).any() or (squares.any() and not left.any())
+    if a.dtype.kind == "i" and strange:
         raise DataError("subtract: expected a part of this sum, got other samples than it has")
     return Gram(total.classes[left], counts[left], a, b[left])
 
@@ -195,11 +227,13 @@ def factor_arrays(factor: Factor, precision: str) -> dict[str, Array]:
         "classes": wire.pack_labels(factor.classes),
         "counts": factor.counts,
     }
+    whole_rows = factor.z.ndim == 2
+    if factor.scale is not None and (precision != "int8" or whole_rows):
+        # A coarse factor travels on as it came: more digits would be invented.
+        z = {"rows" if whole_rows else "z": factor.z}
+        return arrays | z | {"scale": factor.scale, "y": factor.y}
     if precision in ("float64", "float32"):
-        if factor.scale is not None or factor.z.ndim == 2:
-            factor = joined(factor.dimension, [factor])
-        z, y = factor.z.astype(precision), factor.y.astype(precision)
-        return arrays | {"z": z, "y": y}
+        return arrays | {"z": cast("z", factor.z, precision), "y": cast("y", factor.y, precision)}
     rows, labels = factor.rows(), factor.labels()
     if precision == "int8" and len(rows):  # rotated rows have equal norms: one byte suits them all
         q = haar(seed_of(b"int8", (rows,)), len(rows))

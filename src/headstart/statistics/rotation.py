@@ -52,7 +52,7 @@ def triangular(
     """
     n = len(rows)
     q = haar(key, n)
-    t = np.linalg.qr(q @ rows[:, :n])[0].T @ q
-    top = t @ rows[:, :n]
-    t *= np.where(np.diagonal(top) < 0, -1.0, 1.0)[:, None]
-    return np.triu(t @ rows), t @ labels
+    u, r = np.linalg.qr(q @ rows[:, :n])
+    sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    t = (u * sign).T @ q
+    return np.hstack([r * sign[:, None], t @ rows[:, n:]]), t @ labels

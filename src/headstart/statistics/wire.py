@@ -1,8 +1,9 @@
 """The wire: named arrays as safetensors, under a fixed schema and a SHA-256 of every byte.
 
-The format is plain safetensors (any reader opens it). The library's decoder has no checksum and
-accepts duplicate names, so decoding is ours: strict, without copies, every size known before any
-allocation, and one exception (`WireError`) with a stable code for everything that is refused.
+The format is plain safetensors (any reader opens it). The library's encoder writes its metadata in
+any order and its decoder has no checksum and accepts duplicate names, so both are ours: a message
+is a function of its arrays; decoding is strict, without copies, every size known before any
+allocation, with one exception (`WireError`) and a stable code for everything that is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from headstart.errors import WireError
 from headstart.labels import Labels
@@ -41,10 +41,21 @@ CODES = {
     "integral": "exact statistics that are not whole numbers",
     "impossible": "statistics no dataset can have produced",
 }
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
+_DTYPES = {
+    name: np.dtype(code)
+    for name, code in {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "I64": "<i8",
+        "I8": "|i1",
+        "U8": "|u1",
+    }.items()
+}
 _NO_DIGEST = "0" * 64
 _HEADER_LIMIT = 16_384
-_LABEL_LIMIT = 256
+LABEL_LIMIT = 256
+_LABEL_ROOM = 2**24  # bytes; beyond, an array of the labels may be 32 times their text
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -52,11 +63,16 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a receiver accepts from one client: bytes, samples, an elementwise bound (if any)."""
+    """What a receiver accepts from one client: bytes, samples, an elementwise bound (if any).
+
+    `dimension`: that of the federation's features. A message without rows may claim any, and a sum
+    takes room for its square: a receiver who knows it says it.
+    """
 
     bytes: int = 2**31
     samples: int = 2**32
     bound: float | None = None
+    dimension: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,15 +90,21 @@ CLASSES = Field(("I64", "U8"), ("L",))  # U8: the labels as a JSON list of strin
 
 def encode(kind: str, arrays: Arrays) -> bytes:
     """Arrays → bytes. The digest covers everything: it is taken with its own place zeroed."""
-    tensors = {
-        name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
+    header: dict[str, Any] = {
+        "__metadata__": {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
     }
-    meta = {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
-    message = bytearray(save(tensors, metadata=meta))
+    body, end = [], 0
+    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):  # aligned
+        dtype = _name_of(name, arrays[name])
+        data = np.ascontiguousarray(arrays[name], _DTYPES[dtype]).tobytes()
+        place, end = [end, end + len(data)], end + len(data)
+        header[name] = {"dtype": dtype, "shape": arrays[name].shape, "data_offsets": place}
+        body.append(data)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    message = b"".join([struct.pack("<Q", len(text)), text, *body])
     digest = hashlib.sha256(message).hexdigest().encode()
-    start = message.index(_NO_DIGEST.encode())
-    message[start : start + 64] = digest
-    return bytes(message)
+    return message.replace(_NO_DIGEST.encode(), digest, 1)
 
 
 def decode(
@@ -100,10 +122,29 @@ def decode(
         name: np.frombuffer(view[start + low : start + high], _DTYPES[dtype]).reshape(shape)
         for name, (dtype, shape, low, high) in entries.items()
     }
+    _check_finite(arrays)
+    return kind, arrays
+
+
+def checked(kind: str, arrays: Arrays, schema: Schema) -> Arrays:
+    """Arrays that came by another way than `decode`, held to the same schema."""
+    entries = {name: (_name_of(name, array), array.shape, 0, 0) for name, array in arrays.items()}
+    _check_schema(kind, entries, schema)
+    _check_finite(arrays)
+    return arrays
+
+
+def _name_of(name: str, array: Array) -> str:
+    for known, dtype in _DTYPES.items():
+        if array.dtype == dtype:
+            return known
+    raise WireError("dtype", f"{name}: expected one of {', '.join(_DTYPES)}, got {array.dtype}")
+
+
+def _check_finite(arrays: Arrays) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise WireError("nonfinite", f"{name}: expected finite numbers, got NaN or infinity")
-    return kind, arrays
 
 
 def _header(view: memoryview) -> tuple[dict[str, Any], int]:
@@ -113,8 +154,10 @@ def _header(view: memoryview) -> tuple[dict[str, Any], int]:
     if length > min(_HEADER_LIMIT, len(view) - 8):
         raise WireError("malformed", f"header: {length} bytes announced, {len(view) - 8} follow")
     try:
-        header = json.loads(bytes(view[8 : 8 + length]), object_pairs_hook=_unique)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        header = _JSON.decode(str(view[8 : 8 + length], "utf-8"))
+    except WireError:
+        raise
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, numbers of 5000 digits
         raise WireError("malformed", f"header: expected JSON, got {error}") from None
     if not isinstance(header, dict):
         raise WireError("malformed", "header: expected a JSON object")
@@ -126,6 +169,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise WireError("malformed", "header: a name stands twice")
     return result
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def _check_metadata(
@@ -141,7 +187,7 @@ def _check_metadata(
         raise WireError("malformed", f"header: unexpected metadata {sorted(meta)}")
     if meta["kind"] not in schemas:
         raise WireError("kind", f"kind: expected {' or '.join(schemas)}, got {meta['kind']!r}")
-    digest = meta["sha256"].encode()
+    digest = meta["sha256"].encode(errors="replace")
     zeroed = bytes(head).replace(digest, _NO_DIGEST.encode(), 1)
     state = hashlib.sha256(zeroed)
     state.update(body)
@@ -158,7 +204,7 @@ def _check_entries(header: dict[str, Any], size: int) -> dict[str, _Entry]:
     entries = {name: _entry(name, info) for name, info in header.items()}
     end = 0
     for name, (dtype, shape, low, high) in sorted(entries.items(), key=lambda item: item[1][2:]):
-        length = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
+        length = math.prod(shape) * _DTYPES[dtype].itemsize
         if low != end or high - low != length:
             raise WireError("malformed", f"{name}: its place does not fit its type and shape")
         end = high
@@ -203,7 +249,7 @@ def _check_schema(kind: str, entries: dict[str, _Entry], schema: Schema) -> None
 
 def pack_labels(labels: Labels) -> Array:
     """Labels as an array the wire carries."""
-    if labels.dtype.kind == "U":
+    if labels.dtype.kind == "U" and labels.size:  # none are none, of either kind
         return np.frombuffer(json.dumps(labels.tolist()).encode(), np.uint8)
     return labels.astype("<i8")
 
@@ -221,14 +267,16 @@ def unpack_labels(packed: Array, *, unique: bool = True) -> Labels:
 def _texts(packed: Array) -> NDArray[np.str_]:
     try:
         texts = json.loads(packed.tobytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         raise WireError("classes", "classes: expected a JSON list of strings") from None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise WireError("classes", "classes: expected a JSON list of strings")
-    if (
-        max(map(len, texts), default=0) > _LABEL_LIMIT
-    ):  # an array gives every label the longest's room
-        raise WireError("classes", f"classes: expected labels of at most {_LABEL_LIMIT} characters")
+    longest = max(map(len, texts), default=0)
+    if longest > LABEL_LIMIT:
+        raise WireError("classes", f"classes: expected labels of at most {LABEL_LIMIT} characters")
+    room = 4 * longest * len(texts)  # an array gives every label the longest's
+    if room > max(_LABEL_ROOM, 32 * packed.size):
+        raise WireError("classes", f"classes: one label of {longest} characters among many short")
     labels = np.array(texts, dtype=np.str_)
     if labels.tolist() != texts:  # trailing NULs do not survive an array of text
         raise WireError("classes", "classes: labels may not end in NUL")
@@ -245,13 +293,22 @@ def lattice_of(arrays: Arrays, limits: Limits) -> Lattice | None:
     return Lattice(bound)
 
 
+def dimension_of(arrays: Arrays, limits: Limits) -> int:
+    """The dimension a message claims, which must be the receiver's own (if it has one)."""
+    dimension = int(arrays["dimension"])
+    if dimension < 1 or dimension != (limits.dimension or dimension):
+        expected = limits.dimension or "at least 1"
+        raise WireError("shape", f"dimension: expected {expected}, got {dimension}")
+    return dimension
+
+
 def check_counts(counts: Array, limits: Limits, classes: int) -> NDArray[np.int64]:
     """Counts as int64: one a class, none negative, within what one client may have."""
     if len(counts) != classes:
         raise WireError("shape", f"counts: expected {classes}, got {len(counts)}")
     if counts.size and int(counts.min()) < 0:
         raise WireError("counts", f"counts: expected none below 0, got {int(counts.min())}")
-    total = sum(int(count) for count in counts)
+    total = sum(counts.tolist())  # whole numbers of any size: no overflow
     if total > limits.samples:
         raise WireError("counts", f"counts: expected at most {limits.samples} samples, got {total}")
     return counts.astype(np.int64)

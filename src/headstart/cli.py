@@ -1,0 +1,366 @@
+"""The command line. Every mistake of a user's is one line and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from headstart import __version__
+from headstart.errors import HeadstartError
+
+app = typer.Typer(
+    help="Federated learning in which a client speaks once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out = Console()
+err = Console(stderr=True)
+
+Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
+Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
+Column = Annotated[str, typer.Option(help="name of this column")]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr."""
+    try:
+        app()
+    except HeadstartError as error:
+        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("interrupted; the same command goes on where it stopped")
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+) -> None:
+    if version:
+        out.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@contextmanager
+def _bar() -> Iterator[Any]:
+    """A progress bar for uploads, one line a head."""
+    columns = (
+        TextColumn("{task.description:<14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("uploads"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done)
+
+        yield show
+
+
+@app.command()
+def demo(
+    clients: Annotated[int, typer.Option(help="how many clients")] = 50,
+    alpha: Annotated[float, typer.Option(help="Dirichlet; smaller is more unlike")] = 0.1,
+    seed: int = 0,
+    output: Output = None,
+) -> None:
+    """Digits over 50 very unlike clients: all heads, one table, one report."""
+    from headstart.runs.demo import demo_config, pooled_ridge
+    from headstart.runs.execute import run
+    from headstart.runs.federate import prepare
+
+    config = demo_config(clients, alpha, seed)
+    folder = output or _fresh("demo")
+    with _bar() as show:
+        results = run(config, folder, show)
+    ridge = results["heads"][0]["solved"]["ridge"]
+    _show(results, [("pooled ridge", pooled_ridge(prepare(config), ridge))])
+    _close(results, folder)
+
+
+@app.command(name="run")
+def run_command(
+    config: Annotated[Path, typer.Argument(help="a YAML file")],
+    changes: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
+    output: Output = None,
+) -> None:
+    """Run a configuration; `key=value` changes it (partition.alpha=0.5)."""
+    from headstart.runs.config import read_config
+
+    _run(read_config(config, changes or []), output or _fresh(config.stem))
+
+
+@app.command()
+def fit(
+    data: Data,
+    head: Annotated[list[str] | None, typer.Option(help="heads to fit; the first is kept")] = None,
+    ridge: Annotated[str, typer.Option(help="λ: a number, or gcv")] = "gcv",
+    partition: Annotated[str | None, typer.Option(help="make clients: dirichlet, iid, …")] = None,
+    clients: Annotated[int | None, typer.Option(help="how many, for the partition")] = None,
+    alpha: Annotated[float | None, typer.Option(help="for Dirichlet partitions")] = None,
+    held_out: Annotated[float, typer.Option(help="of each client, for personal accuracy")] = 0.0,
+    exact: Annotated[bool, typer.Option(help="bit-identical totals")] = True,
+    seed: int = 0,
+    label: Column = "label",
+    client: Column = "client",
+    domain: Column = "domain",
+    split: Column = "split",
+    output: Output = None,
+) -> None:
+    """Fit a federated head to your features: a model, a total and a report."""
+    from headstart.runs.config import make_config
+
+    ridges = {"fed3r", "fed3r-rf"}
+    told: dict[str, Any] = {
+        "data": data,
+        "heads": [
+            {"name": name, **({"ridge": _number(ridge)} if name in ridges else {})}
+            for name in head or ["fed3r"]
+        ],
+        "held_out": held_out,
+        "exact": exact,
+        "seed": seed,
+        "label": label,
+        "client": client,
+        "domain": domain,
+        "split": split,
+    }
+    made = {"name": partition, "clients": clients, "alpha": alpha}
+    if partition is None and (clients is not None or alpha is not None):
+        made["name"] = "dirichlet"
+    if made["name"] is not None:
+        told["partition"] = {key: value for key, value in made.items() if value is not None}
+    elif data == "digits":
+        told["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    _run(make_config(told), output or _fresh(Path(data).stem))
+
+
+def _run(config: Any, folder: Path) -> None:
+    from headstart.runs.execute import run
+
+    with _bar() as show:
+        results = run(config, folder, show)
+    _show(results)
+    _close(results, folder)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")],
+    data: Data,
+    label: Column = "label",
+    client: Column = "client",
+    domain: Column = "domain",
+    split: Column = "split",
+) -> None:
+    """Test a model on labelled features (their test part, if they say which it is)."""
+    from headstart.data.datasets import load
+    from headstart.evaluate import scores
+
+    samples = load(data, label=label, client=client, domain=domain, split=split)
+    samples = samples if samples.test is None else samples.test_part()
+    found = scores(_model(model), samples.features, samples.labels)
+    out.print(f"samples            {len(samples)}", highlight=False)
+    out.print(f"accuracy           {found.accuracy:.4f}", highlight=False)
+    out.print(f"balanced accuracy  {found.balanced_accuracy:.4f}", highlight=False)
+    for pair in found.worst_pairs(5):
+        out.print(
+            f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}",
+            highlight=False,
+            markup=False,
+        )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")],
+    data: Data,
+    output: Annotated[Path | None, typer.Option("--out", "-o", help="CSV; none: print")] = None,
+    label: Column = "label",
+    client: Column = "client",
+    domain: Column = "domain",
+    split: Column = "split",
+) -> None:
+    """Predict the class of each sample, with its probability; labels are not needed."""
+    import io
+
+    from headstart.data.datasets import load
+    from headstart.files import write_text
+
+    samples = load(data, label=label, client=client, domain=domain, split=split, labelled=False)
+    head = _model(model)
+    guess = head.predict(samples.features)
+    sure = head.probabilities(samples.features).max(axis=1) if head.temperature else None
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("sample", "class") if sure is None else ("sample", "class", "probability"))
+    for row, name in enumerate(guess.tolist()):
+        writer.writerow((row, name) if sure is None else (row, name, f"{sure[row]:.4f}"))
+    if output is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        write_text(output, text.getvalue())
+        out.print(f"{len(guess)} predictions in {output}", highlight=False, markup=False)
+
+
+@app.command()
+def add(
+    run_folder: Annotated[Path, typer.Argument(help="a run folder")],
+    data: Data,
+    client: Annotated[str, typer.Option("--client", help="the new client's id")],
+) -> None:
+    """A late client joins a saved run."""
+    from headstart.runs.change import add as change
+
+    _changed(change(run_folder, client, data), f"{client} is in")
+
+
+@app.command()
+def forget(
+    run_folder: Annotated[Path, typer.Argument(help="a run folder")],
+    client: Annotated[str, typer.Argument(help="the client to take out")],
+    data: Annotated[
+        str | None, typer.Option("--data", help="its samples, if no upload was kept")
+    ] = None,
+) -> None:
+    """Take a client out of a saved run, as if it had never joined."""
+    from headstart.runs.change import forget as change
+
+    _changed(change(run_folder, client, data), f"{client} is out")
+
+
+@app.command(name="list")
+def list_command() -> None:
+    """Everything that can be named."""
+    from headstart import heads
+    from headstart.data.partition import PARTITIONERS
+    from headstart.statistics.base import PRECISIONS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("kind", "name", "what it is"):
+        table.add_column(column)
+    for name, cls in heads.catalogue().items():
+        federated = hasattr(cls, "measure")
+        table.add_row("head" if federated else "centralized", name, _first_line(cls))
+    for name, make in PARTITIONERS.items():
+        table.add_row("partition", name, _first_line(make))
+    table.add_row("data", "digits", "8×8 handwritten digits, embedded")
+    for name, what in PRECISIONS.items():
+        table.add_row("precision", name, what)
+    out.print(table)
+
+
+@app.command()
+def doctor() -> None:
+    """Versions, extras, and the data that can be found."""
+    from headstart.runs.doctor import findings
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for what, found in findings():
+        table.add_row(what, found)
+    out.print(table)
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+def _show(results: dict[str, Any], extra: list[tuple[str, float]] | None = None) -> None:
+    """The table of heads: accuracy, personal accuracy, bytes."""
+    personal = any(row["personal"] for row in results["heads"])
+    table = Table(title=results["title"], title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("head", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    if personal:
+        table.add_column("personal:\nglobal → OLL → prior", justify="right", no_wrap=True)
+    sent = "exact" if results["exact"] else "sent"
+    for column in (f"bytes:\n{sent}", "\nfloat32", "\nint8", "paper's\nformula"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in results["heads"]:
+        table.add_row(*_cells(row, personal))
+    for title, accuracy in extra or []:
+        table.add_row(title, f"{100 * accuracy:.1f}")
+    out.print(table)
+
+
+def _cells(row: dict[str, Any], personal: bool) -> list[str]:
+    cells = [row["title"], f"{100 * row['accuracy']:.1f}"]
+    if personal:
+        own = row["personal"]
+        cells.append(" → ".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
+    sizes = (
+        row["bytes_per_client"],
+        row["sizes"]["float32"],
+        row["sizes"]["int8"],
+        row["formula_bytes_per_client"],
+    )
+    return [*cells, *(f"{size:,.0f}" for size in sizes)]
+
+
+def _close(results: dict[str, Any], folder: Path) -> None:
+    bits = results["exact"]
+    if bits:
+        word = "the same bits" if bits["same"] else "NOT THE SAME"
+        out.print(
+            f"federated total {bits['federated_digest'][:16]}…, pooled total "
+            f"{bits['pooled_digest'][:16]}…: {word}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    out.print(
+        f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _changed(model: Any, what: str) -> None:
+    about = model.provenance
+    out.print(
+        f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
+        f"total {about['total'][:16]}…",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _model(path: Path) -> Any:
+    from headstart.heads.linear import LinearHead
+
+    return LinearHead.load(path / "model.safetensors" if path.is_dir() else path)
+
+
+def _fresh(name: str) -> Path:
+    """runs/NAME-1, runs/NAME-2, …: the first that is not there yet."""
+    number = 1
+    while Path("runs", f"{name}-{number}").exists():
+        number += 1
+    return Path("runs", f"{name}-{number}")
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]

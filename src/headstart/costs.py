@@ -1,0 +1,46 @@
+"""What a client sends: bytes on our wire next to the papers' formulas (4 bytes a number).
+
+Formulas: Fanì et al. 2025 (table 22), thesis table 3.2, FedCOF table 1. d dimension, D random
+features, C classes, C̄ classes a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+BYTES_A_NUMBER = 4
+
+
+def formula_bytes(head: Any, dimension: int, own: int, every: int) -> float:
+    """The papers' bytes up for one client that holds `own` of `every` classes."""
+    return BYTES_A_NUMBER * float(head.numbers(dimension, own, every))
+
+
+def sync_bytes(dimension: int, classes: int) -> int:
+    """A client's masked message (Fed3R-Sync): packed int64 sums with every class and its count.
+
+    A mask hides all of them, so neither sparsity nor the small factor can be used here.
+    """
+    return 8 * (dimension * (dimension + 1) // 2 + dimension * classes + classes)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One method's bytes up, over the clients of a federation."""
+
+    measured: float
+    formula: float
+
+    @property
+    def smaller(self) -> float:
+        """How many times smaller our message is than the paper's."""
+        return self.formula / self.measured if self.measured else float("inf")
+
+
+def mean_cost(head: Any, dimension: int, own: list[int], every: int, measured: list[int]) -> Cost:
+    """Means a client: measured bytes, and the formula's at each client's own classes."""
+    formulas = [formula_bytes(head, dimension, classes, every) for classes in own]
+    return Cost(float(np.mean(measured)), float(np.mean(formulas)))

@@ -1,0 +1,85 @@
+"""How good a head is: accuracy, balanced accuracy, confusion; and personal accuracy by client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headstart.federation.steps import PERSONAL
+from headstart.heads.linear import LinearHead
+from headstart.labels import Labels, as_labels
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """A head on an outside test set: rows of `confusion` are true classes, columns predictions."""
+
+    classes: Labels
+    confusion: NDArray[np.int64]
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.trace(self.confusion) / max(self.confusion.sum(), 1))
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean recall of the classes that are in the test set."""
+        shown = self.confusion.sum(axis=1)
+        recall = np.diagonal(self.confusion)[shown > 0] / shown[shown > 0]
+        return float(recall.mean()) if len(recall) else 0.0
+
+    def worst_pairs(self, most: int = 10) -> list[dict[str, object]]:
+        """The most frequent mistakes: true class, prediction, count, share of the true class."""
+        wrong = self.confusion - np.diag(np.diagonal(self.confusion))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        rows, columns = np.unravel_index(order, wrong.shape)
+        return [
+            {
+                "true": str(self.classes[i]),
+                "predicted": str(self.classes[j]),
+                "count": int(wrong[i, j]),
+                "share": float(wrong[i, j] / self.confusion[i].sum()),
+            }
+            for i, j in zip(rows, columns, strict=True)
+            if wrong[i, j]
+        ]
+
+
+def scores(head: LinearHead, features: ArrayLike, labels: ArrayLike) -> Scores:
+    """Test a head; classes it has never seen count as mistakes."""
+    truth = as_labels(labels)
+    guess = head.predict(features)
+    classes = np.union1d(truth, head.classes)
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(confusion, (np.searchsorted(classes, truth), np.searchsorted(classes, guess)), 1)
+    return Scores(classes, confusion)
+
+
+@dataclass(frozen=True, eq=False)
+class Personal:
+    """Each client's tests on its own held-out part; rows are clients, columns those of PERSONAL."""
+
+    clients: tuple[str, ...]
+    tested: NDArray[np.float64]
+    hits: NDArray[np.float64]
+
+    def weighted(self) -> dict[str, float]:
+        """Mean accuracy, clients weighed by their test samples, as in the papers."""
+        total = max(float(self.tested.sum()), 1.0)
+        return dict(zip(PERSONAL, (self.hits.sum(axis=0) / total).tolist(), strict=True))
+
+    def of(self, client: str) -> dict[str, float] | None:
+        """One client's accuracies; None when it tested nothing."""
+        row = self.clients.index(client)
+        if not self.tested[row]:
+            return None
+        return dict(zip(PERSONAL, (self.hits[row] / self.tested[row]).tolist(), strict=True))
+
+
+def personal(tallies: Mapping[str, NDArray[np.float64]]) -> Personal:
+    """From the tallies of the step `personal`."""
+    rows = np.array(list(tallies.values())).reshape(len(tallies), 1 + len(PERSONAL))
+    return Personal(tuple(tallies), rows[:, 0], rows[:, 1:])

@@ -1,0 +1,1 @@
+"""A run: a configuration in, a folder of results out."""

@@ -1,0 +1,152 @@
+"""What a run is told, in YAML or as `key=value`; an unknown key is refused, the nearest named."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from headstart import heads
+from headstart.data.partition import PARTITIONERS
+from headstart.errors import HeadstartError
+
+
+class Named(BaseModel):
+    """A method by name, with its settings: `fed3r`, or `{name: fed3r, ridge: gcv}`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class RunConfig(BaseModel):
+    """One federation, end to end. Defaults are those of a small simulation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field(description="digits, a .csv, .parquet or .npz file, or a folder")
+    label: str = "label"
+    client: str = "client"
+    domain: str = "domain"
+    split: str = "split"
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
+    partition: Named | None = Field(None, description="how to make clients; none: the data's own")
+    held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
+    minimum: int = Field(1, ge=1, description="clients with fewer samples are left out")
+    heads: list[Named] = Field(
+        default_factory=lambda: [Named(name="fed3r")], min_length=1, description="first: the model"
+    )
+    exact: bool = Field(True, description="bit-identical totals on a public lattice")
+    bound: float | Literal["auto"] = Field("auto", description="largest feature in exact mode")
+    precision: Literal["float64", "float32", "float16", "int8"] | None = Field(
+        None, description="of the wire when not exact (none: float32)"
+    )
+    smoothing: float = Field(0.5, ge=0, description="added to a client's counts for its prior")
+    curve_points: int = Field(100, ge=1, description="at most so many points of the curves")
+    keep_uploads: bool = True
+    seed: int = Field(0, ge=0)
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _partition_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _head_names(cls, value: Any) -> Any:
+        items = [value] if isinstance(value, (str, Mapping)) else value
+        if not isinstance(items, Sequence):
+            return items
+        return [{"name": item} if isinstance(item, str) else item for item in items]
+
+    @model_validator(mode="after")
+    def _known(self) -> RunConfig:
+        if self.exact and self.precision is not None:
+            raise ValueError("precision: exact statistics travel whole; give exact: false with it")
+        if self.partition is not None:
+            check_settings("partition", self.partition, PARTITIONERS)
+        for head in self.heads:
+            check_settings("heads", head, heads.federated())
+        return self
+
+
+def check_settings(role: str, named: Named, known: Mapping[str, Any]) -> None:
+    """The name is one of the catalogue's and its settings are among its parameters."""
+    if named.name not in known:
+        raise ValueError(f"{role}: unknown name {named.name!r}{nearest(named.name, list(known))}")
+    parameters = list(inspect.signature(known[named.name]).parameters)
+    for key in named.settings:
+        if key not in parameters:
+            raise ValueError(f"{role}: {named.name} has no {key!r}{nearest(key, parameters)}")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """ "; did you mean …?", or what there is."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of {', '.join(known)}"
+
+
+def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
+    """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
+    try:
+        told = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())
+        raise HeadstartError(f"config: {path} is not YAML: {said}") from None
+    if not isinstance(told, dict):
+        raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
+    for change in changes:
+        apply_change(told, change)
+    return make_config(told)
+
+
+def apply_change(told: dict[str, Any], change: str) -> None:
+    key, mark, value = change.partition("=")
+    if not mark or not key:
+        raise HeadstartError(f"change: expected key=value, got {change!r}")
+    *path, last = key.split(".")
+    place: Any = told
+    for part in path:
+        inner = place.get(part) if isinstance(place, dict) else None
+        if isinstance(inner, str):  # `partition: dirichlet` grows settings
+            inner = {"name": inner}
+        if not isinstance(inner, dict):
+            inner = {}
+        place[part] = inner
+        place = inner
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise HeadstartError(f"change: {value!r} is not a YAML value") from None
+
+
+def make_config(told: Mapping[str, Any]) -> RunConfig:
+    """Checked, or one line that says what is wrong."""
+    known = list(RunConfig.model_fields)
+    for key in told:
+        if key not in known:
+            raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
+    try:
+        return RunConfig.model_validate(dict(told))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = str(first["msg"]).removeprefix("Value error, ")
+        came = f", got {first['input']!r}" if where else ""
+        raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
+
+
+def dump_config(config: RunConfig) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

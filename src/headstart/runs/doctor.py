@@ -1,0 +1,45 @@
+"""What this installation has: versions, extras, data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from headstart import __version__
+
+_EXTRAS = {
+    "vision": "onnxruntime",
+    "torch": "torch",
+    "flower": "flwr",
+    "ray": "ray",
+    "text": "sentence_transformers",
+    "parquet": "pyarrow",
+}
+_CORE = ("numpy", "scipy", "scikit-learn", "safetensors", "matplotlib")
+
+
+def findings() -> Iterator[tuple[str, str]]:
+    """(what, what was found) pairs."""
+    yield "headstart", __version__
+    yield "python", f"{platform.python_version()} on {platform.system()}"
+    for name in _CORE:
+        yield name, _version(name)
+    for extra, module in _EXTRAS.items():
+        there = importlib.util.find_spec(module) is not None
+        yield f"extra {extra}", f"yes ({module})" if there else f"no ({module} is not installed)"
+    yield "processors", str(os.cpu_count())
+    told = os.environ.get("HEADSTART_DATA")
+    place = Path(told or "../shared/data")
+    found = sorted(item.name for item in place.iterdir()) if place.is_dir() else []
+    yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

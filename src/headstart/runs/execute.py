@@ -1,0 +1,195 @@
+"""A run: every head over one federation, beside what pooled data would give."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart import __version__, heads, threads
+from headstart.errors import SolveError
+from headstart.evaluate import Personal, personal, scores
+from headstart.federation import steps
+from headstart.files import write_bytes
+from headstart.heads.linear import LinearHead
+from headstart.heads.random_features import bandwidth_of
+from headstart.heads.shared_variances import SharedVariances
+from headstart.report import write_report
+from headstart.runs.config import Named, RunConfig
+from headstart.runs.federate import Prepared, prepare
+from headstart.runs.folder import RunFolder
+from headstart.runs.summary import Outcome, metric_rows, summarize
+from headstart.statistics.base import total
+
+_TOGETHER = 256  # uploads folded at once: what the server holds does not grow with clients
+Progress = Callable[[str, int, int], None]  # what, done, of
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """No progress shown."""
+
+
+def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dict[str, Any]:
+    """Execute a configuration into a folder; what the report shows is returned."""
+    folder = RunFolder(Path(path))
+    prepared = prepare(config)
+    folder.create(prepared.config)
+    folder.event("start", headstart=__version__, data=config.data, clients=len(prepared.partition))
+    outcomes = []
+    for position, named in enumerate(config.heads):
+        kept = folder if position == 0 and config.keep_uploads else None
+        outcome = federate(prepared, named, progress, kept)
+        folder.event("solved", head=named.name, accuracy=outcome.scores.accuracy)
+        outcomes.append(outcome)
+    results = summarize(prepared, outcomes)
+    save(folder, outcomes, results)
+    return results
+
+
+def save(folder: RunFolder, outcomes: list[Outcome], results: dict[str, Any]) -> None:
+    main = outcomes[0]
+    folder.save_total(main.total, results["data"]["dimension"], main.messages)
+    folder.save_metrics(metric_rows(outcomes))
+    folder.save_results(results)
+    write_report(results, folder.path / "report.html")
+    main.model.save(folder.path / "model.safetensors")  # last: a folder with a model is finished
+    folder.event("finished", total=main.total.digest())
+
+
+def federate(
+    prepared: Prepared, named: Named, progress: Progress = silent, keep: RunFolder | None = None
+) -> Outcome:
+    """Ask every client once, solve, calibrate, test; then the same from pooled data."""
+    head = build_head(prepared, named)
+    began = time.perf_counter()
+    sum_, curve, messages = _collect(prepared, head, progress, keep)
+    model = head.solve(sum_)
+    seconds = time.perf_counter() - began
+    sent = dict(prepared.simulator.sent)
+    model = calibrated(prepared, model)
+    pooled, bits = _pooled(prepared, head, sum_)
+    sizes = message_sizes(prepared, head)
+    return Outcome(
+        head,
+        sum_,
+        model,
+        scores(model, prepared.test.features, prepared.test.labels),
+        tested_at_home(prepared, model),
+        sent,
+        seconds,
+        pooled,
+        bits,
+        sizes,
+        curve,
+        messages,
+    )
+
+
+def build_head(prepared: Prepared, named: Named) -> Any:
+    """The head; random features with bandwidth "auto" ask once for the spread of the samples."""
+    settings = named.settings
+    prepared.simulator.sent.clear()
+    if settings.get("bandwidth") == "auto":
+        ask = measure_step(prepared, SharedVariances("spherical"))
+        settings["bandwidth"] = bandwidth_of(prepared.simulator.total(ask))
+    return heads.make(named.name, settings)
+
+
+def measure_step(prepared: Prepared, head: Any) -> Any:
+    return steps.measure(head, exact=prepared.config.exact, bound=float(prepared.config.bound))
+
+
+def _collect(
+    prepared: Prepared, head: Any, progress: Progress, keep: RunFolder | None
+) -> tuple[Any, list[dict[str, float]], dict[str, str]]:
+    """All uploads, folded; the head is solved and tested at points along the way."""
+    simulator, step = prepared.simulator, measure_step(prepared, head)
+    names = simulator.clients
+    stops = set(
+        np.linspace(1, len(names), min(len(names), prepared.config.curve_points), dtype=int)
+    )
+    so_far: Any = None
+    waiting: list[Any] = []
+    curve: list[dict[str, float]] = []
+    messages: dict[str, str] = {}
+    for done, (name, data) in enumerate(_messages(prepared, step, head, keep), 1):
+        messages[name] = hashlib.sha256(data).hexdigest()
+        waiting.append(head.statistic.from_bytes(data))
+        if done in stops or len(waiting) == _TOGETHER:
+            so_far = total(waiting if so_far is None else [so_far, *waiting])
+            waiting = []
+        if done in stops:
+            sent = sum(simulator.sent.values())
+            curve.append({"clients": done, "bytes": sent, **_point(prepared, head, so_far)})
+        progress(head.title, done, len(names))
+    return so_far, curve, messages
+
+
+def _messages(
+    prepared: Prepared, step: Any, head: Any, keep: RunFolder | None
+) -> Iterator[tuple[str, bytes]]:
+    """Each client's message; one kept by an interrupted run is not asked for again."""
+    for name in prepared.simulator.clients:
+        path = keep.upload_path(name) if keep else None
+        if path and path.exists():
+            data = path.read_bytes()
+        else:
+            _, data = prepared.simulator.message(step, name)
+            if path and keep:
+                write_bytes(path, data)
+                keep.event("upload", client=name, head=head.name, bytes=len(data))
+        prepared.simulator.sent[name] += len(data)
+        yield name, data
+
+
+def _point(prepared: Prepared, head: Any, so_far: Any) -> dict[str, float]:
+    """How a head from the uploads so far does; 0 where it cannot be solved yet."""
+    with threads.for_size(so_far.dimension):
+        try:
+            model = head.solve(so_far)
+        except SolveError:
+            return {"accuracy": 0.0, "classes": len(so_far.classes)}
+        accuracy = model.accuracy(prepared.test.features, prepared.test.labels)
+    return {"accuracy": accuracy, "classes": len(so_far.classes)}
+
+
+def message_sizes(prepared: Prepared, head: Any, most: int = 200) -> dict[str, float]:
+    """Mean bytes of a client's message at the default and the smallest precision.
+
+    Of at most `most` clients, evenly picked.
+    """
+    clients = list(prepared.simulator.data.values())
+    picked = clients[:: max(1, len(clients) // most)]
+    found = [head.measure(client.features, client.labels, secret=b"size") for client in picked]
+    return {
+        precision: float(np.mean([len(one.to_bytes(precision)) for one in found]))
+        for precision in ("float32", "int8")
+    }
+
+
+def calibrated(prepared: Prepared, model: LinearHead) -> LinearHead:
+    """With the temperature of the lowest training loss over the federation."""
+    losses = prepared.simulator.total(steps.calibrate(), steps.with_head(model))
+    return model.calibrated(losses.values)
+
+
+def tested_at_home(prepared: Prepared, model: LinearHead) -> Personal | None:
+    if not prepared.config.held_out:
+        return None
+    step = steps.personal(prepared.config.smoothing)
+    return personal(prepared.simulator.evaluate(step, steps.with_head(model)))
+
+
+def _pooled(prepared: Prepared, head: Any, sum_: Any) -> tuple[float | None, Any]:
+    """The accuracy from pooled data and, in exact mode, both digests. Rows have no pooled form."""
+    if not head.statistic.is_sum:
+        return None, None
+    z, y = prepared.pooled()
+    pooled = head.measure(z, y, exact=prepared.config.exact, bound=float(prepared.config.bound))
+    accuracy = head.solve(pooled).accuracy(prepared.test.features, prepared.test.labels)
+    digests = (sum_.digest(), pooled.digest()) if prepared.config.exact else None
+    return accuracy, digests

@@ -1,0 +1,117 @@
+"""From a configuration to a federation: load, split, deal to clients."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart.data.datasets import Dataset, load
+from headstart.data.heterogeneity import Heterogeneity, describe
+from headstart.data.partition import PARTITIONERS, Partition, natural, personal_split
+from headstart.errors import DataError
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
+from headstart.runs.config import RunConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A federation ready to run: its clients, the outside test set, and what the split is like.
+
+    In its `config` the bound of the lattice is a number.
+    """
+
+    config: RunConfig
+    train: Dataset
+    test: Dataset
+    partition: Partition
+    heterogeneity: Heterogeneity
+    simulator: Simulator
+
+    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
+        """All that the clients train on, in one place: the comparison a federation cannot make."""
+        taken = np.concatenate(self.partition.indices)
+        return self.train.features[taken], self.train.labels[taken]
+
+
+def read_data(source: str, config: RunConfig) -> Dataset:
+    names = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
+    return load(source, **names)
+
+
+def prepare(config: RunConfig) -> Prepared:
+    data = read_data(config.data, config)
+    if data.test is None:
+        data = data.with_test(config.test_fraction, config.seed)
+    train, test = data.train_part(), data.test_part()
+    if not len(train) or not len(test):
+        raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
+    config = config.model_copy(update={"bound": lattice_bound(config, train)})
+    whole = make_partition(config, train)
+    minimum = max(config.minimum, 1)
+    kept, held = personal_split(whole, train.labels, config.held_out, minimum, config.seed)
+    if not len(kept):
+        raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
+    return Prepared(
+        config,
+        train,
+        test,
+        kept,
+        describe(kept, train.labels),
+        Simulator(_clients(train, kept, held), config.seed, config.precision),
+    )
+
+
+def make_partition(config: RunConfig, train: Dataset) -> Partition:
+    """The named partitioner on what it asks for; without one, the data's own clients."""
+    if config.partition is None:
+        if train.clients is None:
+            raise DataError(
+                f"partition: {train.name} does not say whose a sample is (no column "
+                f"{config.client!r}); name a partitioner, such as dirichlet with clients and alpha"
+            )
+        return natural(train.clients)
+    make = PARTITIONERS[config.partition.name]
+    parameters = inspect.signature(make).parameters
+    sources: dict[str, Any] = {
+        "labels": train.labels,
+        "n": len(train),
+        "ids": train.clients,
+        "domains": train.domains,
+    }
+    first = next(iter(parameters))
+    if sources[first] is None:
+        raise DataError(f"partition: {config.partition.name} needs {first}, which the data lack")
+    settings = {"seed": config.seed, **config.partition.settings}
+    needed = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty and name not in (first, *settings)
+    ]
+    if needed:
+        raise DataError(f"partition: {config.partition.name} needs {', '.join(needed)}")
+    return make(sources[first], **settings)
+
+
+def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, ClientData]:
+    return {
+        name: ClientData(
+            train.features[own],
+            train.labels[own],
+            train.features[rest],
+            train.labels[rest],
+        )
+        for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
+        if len(own)
+    }
+
+
+def lattice_bound(config: RunConfig, train: Dataset) -> float:
+    """The public bound; "auto" is the power of two the training features stay within."""
+    if config.bound != "auto":
+        return float(config.bound)
+    largest = float(np.abs(train.features).max(initial=0.0))
+    return float(2.0 ** np.ceil(np.log2(largest))) if largest > 0 else 1.0

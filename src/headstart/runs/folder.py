@@ -1,0 +1,144 @@
+"""The folder of a run: what was asked, what came, and the model, in files that outlive us.
+
+config.yaml        what the run was told
+events.jsonl       what happened, a line each
+metrics.csv        every number, in long form
+clients.json       who is in the total, and the digest of that total
+total.safetensors  the sum of all uploads
+uploads/           each client's own message (unless told otherwise)
+model.safetensors  the head
+results.json       what the report shows
+report.html        the report
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from headstart import heads
+from headstart.errors import HeadstartError
+from headstart.files import write_bytes, write_text
+from headstart.heads.linear import LinearHead
+from headstart.runs.config import RunConfig, dump_config, read_config
+from headstart.statistics.base import total
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    def create(self, config: RunConfig) -> None:
+        """A new folder, or one left unfinished by the same configuration."""
+        text = dump_config(config)
+        if (self.path / "config.yaml").exists():
+            if (self.path / "config.yaml").read_text(encoding="utf-8") != text:
+                raise HeadstartError(f"output: {self.path} holds another run; name a new folder")
+            if (self.path / "model.safetensors").exists():
+                raise HeadstartError(f"output: {self.path} holds this run already; name a new one")
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise HeadstartError(f"output: {self.path} is not empty; name a new folder")
+        try:
+            (self.path / "uploads").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HeadstartError(f"output: cannot make {self.path}: {error.strerror}") from None
+        write_text(self.path / "config.yaml", text)
+
+    @property
+    def config(self) -> RunConfig:
+        if not (self.path / "config.yaml").exists():
+            raise HeadstartError(f"run: {self.path} is no run folder (no config.yaml in it)")
+        return read_config(self.path / "config.yaml")
+
+    def event(self, what: str, **facts: Any) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": now, "event": what, **facts}) + "\n")
+
+    # -- uploads and their total ---------------------------------------------------------------
+
+    def upload_path(self, client: str) -> Path:
+        """A file name for any client id: readable where it can be, unique always."""
+        name = quote(client, safe="")
+        if len(name) > 100 or name.startswith("."):
+            name = hashlib.sha256(client.encode()).hexdigest()
+        return self.path / "uploads" / f"{name}.safetensors"
+
+    def save_total(self, statistic: Any, dimension: int, clients: Mapping[str, str]) -> None:
+        """The total, then who is in it. `clients`: the SHA-256 of each one's message."""
+        write_bytes(self.path / "total.safetensors", statistic.to_bytes("float64"))
+        members = dict(sorted(clients.items()))
+        state = {"total": statistic.digest(), "dimension": dimension, "clients": members}
+        write_text(self.path / "clients.json", json.dumps(state, indent=1, ensure_ascii=False))
+
+    def members(self) -> dict[str, str]:
+        """Who is in the total, and the SHA-256 of each one's message."""
+        return dict(self._state()["clients"])
+
+    @property
+    def dimension(self) -> int:
+        """Of the features a client of this run measures."""
+        return int(self._state()["dimension"])
+
+    def load_total(self, head: Any) -> Any:
+        """The total of the members; refolded from the uploads if a change was cut short."""
+        state = self._state()
+        statistic = head.statistic.from_bytes(self._read("total.safetensors"))
+        if statistic.digest() == state["total"]:
+            return statistic
+        try:
+            messages = [self.upload_path(name).read_bytes() for name in state["clients"]]
+        except OSError:
+            raise HeadstartError(
+                f"run: the total in {self.path} is not that of its clients (a change was cut "
+                "short) and not all uploads are kept to fold it again"
+            ) from None
+        return total(head.statistic.from_bytes(message) for message in messages)
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            state = json.loads(self._read("clients.json"))
+            return {
+                "total": str(state["total"]),
+                "dimension": int(state["dimension"]),
+                "clients": dict(state["clients"]),
+            }
+        except (ValueError, KeyError, TypeError):
+            raise HeadstartError(f"run: clients.json in {self.path} is damaged") from None
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as error:
+            raise HeadstartError(f"run: cannot read {self.path / name}: {error.strerror}") from None
+
+    # -- results -------------------------------------------------------------------------------
+
+    def model(self) -> LinearHead:
+        return LinearHead.load(self.path / "model.safetensors")
+
+    def head(self) -> Any:
+        """The head as the run solved it: a bandwidth "auto" is a number by now."""
+        _ = self.config  # a folder that is no run says so
+        about = self.model().provenance
+        return heads.make(about["method"], about["settings"])
+
+    def save_metrics(self, rows: Iterable[tuple[str, str, str, float]]) -> None:
+        """(head, client or "", metric, value) rows, as CSV."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("head", "client", "metric", "value"))
+        writer.writerows(rows)
+        write_text(self.path / "metrics.csv", text.getvalue())
+
+    def save_results(self, results: Mapping[str, Any]) -> None:
+        text = json.dumps(results, ensure_ascii=False, allow_nan=False)
+        write_text(self.path / "results.json", text)

@@ -1,0 +1,167 @@
+"""The in-process federation: one answer a client, any order, groups of which only sums are seen."""
+
+import numpy as np
+import pytest
+
+import headstart as hs
+from headstart.federation import steps
+from headstart.federation.protocol import ClientData, Step
+from headstart.federation.simulator import Simulator, Sync
+
+
+def federation(clients=23, dimension=12, seed=0, **how):
+    rng = np.random.default_rng(seed)
+    data = {}
+    for k in range(clients):
+        n = int(rng.integers(1, 30))
+        z, y = rng.normal(size=(n, dimension)), rng.integers(0, 5, n)
+        data[f"c{k:02d}"] = ClientData(z, y, z[:3], y[:3])
+    return Simulator(data, **how)
+
+
+EXACT = steps.measure(hs.Fed3R(), exact=True)
+
+
+def pooled(sim):
+    z = np.concatenate([c.features for c in sim.data.values()])
+    y = np.concatenate([c.labels for c in sim.data.values()])
+    return hs.Fed3R().measure(z, y, exact=True)
+
+
+def test_the_total_is_that_of_pooled_data_in_any_order():
+    sim = federation()
+    backwards = list(reversed(sim.clients))
+    assert sim.total(EXACT).digest() == pooled(sim).digest()
+    assert sim.total(EXACT, cohort=backwards).digest() == pooled(sim).digest()
+
+
+def test_every_client_is_asked_once_and_its_bytes_are_counted():
+    sim = federation()
+    asked = [ids for ids, _ in sim.uploads(EXACT)]
+    assert asked == [(name,) for name in sim.clients]
+    assert all(sim.sent[name] == len(sim.message(EXACT, name)[1]) for name in sim.clients)
+
+
+def test_a_run_is_repeatable_to_the_byte():
+    step = steps.measure(hs.Fed3R())
+    one, two = federation(), federation()
+    assert [one.message(step, n)[1] for n in one.clients] == [
+        two.message(step, n)[1] for n in two.clients
+    ]
+
+
+def test_the_precision_of_the_wire_shows_in_the_bytes():
+    step = steps.measure(hs.Fed3R())
+    sizes = []
+    for precision in ("float64", "float32", "float16", "int8"):
+        sim = federation(dimension=60, precision=precision)
+        sim.total(step)
+        sizes.append(sum(sim.sent.values()))
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 4
+
+
+@pytest.mark.parametrize("size", [1, 4, 23])
+def test_sync_without_replacement_ends_in_the_same_bits_after_k_over_kappa_rounds(size):
+    sim = federation()
+    rounds = list(Sync(sim, size).uploads(EXACT))
+    assert len(rounds) == -(-len(sim.clients) // size)
+    assert sorted(name for ids, _ in rounds for name in ids) == sorted(sim.clients)
+    assert hs.total(part for _, part in rounds).digest() == pooled(sim).digest()
+
+
+def test_sync_with_replacement_counts_nobody_twice():
+    sim = federation()
+    rounds = list(Sync(sim, 5, replace=True, seed=3).uploads(EXACT))
+    assert len(rounds) > 5  # somebody was drawn again
+    assert hs.total(part for _, part in rounds).digest() == pooled(sim).digest()
+
+
+def test_a_client_drawn_again_sends_zeros():
+    sim = federation(clients=3)
+    rounds = list(Sync(sim, 3, replace=True, rounds=2).uploads(EXACT))
+    assert rounds[1][1].samples == 0
+    assert (rounds[0][1] + rounds[1][1]).digest() == rounds[0][1].digest()
+
+
+def test_sync_refuses_rows_by_type():
+    with pytest.raises(hs.HeadstartError, match="rows, not sums"):
+        list(Sync(federation(), 4).uploads(steps.measure(hs.FedCOF())))
+
+
+def test_removing_a_client_is_never_having_joined():
+    sim = federation()
+    step, gone = EXACT, sim.clients[7]
+    rest = [name for name in sim.clients if name != gone]
+    left = sim.total(step) - sim.total(step, cohort=[gone])
+    assert left.digest() == sim.total(step, cohort=rest).digest()
+
+
+def test_a_late_client_is_as_good_as_an_early_one():
+    sim = federation()
+    late = sim.clients[0]
+    before = sim.total(EXACT, cohort=[n for n in sim.clients if n != late])
+    assert (before + sim.total(EXACT, cohort=[late])).digest() == sim.total(EXACT).digest()
+
+
+def test_calibration_over_clients_is_that_of_pooled_data():
+    sim = federation()
+    model = hs.Fed3R().solve(sim.total(EXACT))
+    federated = model.calibrated(sim.total(steps.calibrate(), steps.with_head(model)).values)
+    z = np.concatenate([c.features for c in sim.data.values()])
+    y = np.concatenate([c.labels for c in sim.data.values()])
+    assert federated.temperature == pytest.approx(model.calibrate(z, y).temperature)
+
+
+def test_personal_tallies_are_each_clients_own():
+    sim = federation()
+    model = (
+        hs.Fed3R()
+        .solve(sim.total(EXACT))
+        .calibrate(
+            np.concatenate([c.features for c in sim.data.values()]),
+            np.concatenate([c.labels for c in sim.data.values()]),
+        )
+    )
+    tallies = sim.evaluate(steps.personal(), steps.with_head(model))
+    for name, (tested, plain, oll, _) in tallies.items():
+        own = sim.data[name]
+        assert tested == len(own.test_labels)
+        assert plain == (model.predict(own.test_features) == own.test_labels).sum()
+        mine = model.restrict(np.unique(own.labels))
+        assert oll == (mine.predict(own.test_features) == own.test_labels).sum()
+
+
+def test_a_step_is_plain_data():
+    import json
+
+    assert json.loads(json.dumps({"name": EXACT.name, "params": dict(EXACT.params)}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda sim: sim.total(Step("dance")), "step: expected one of"),
+        (lambda sim: sim.total(EXACT, cohort=["nobody"]), "cohort"),
+        (lambda sim: Sync(sim, 0), "size"),
+        (lambda sim: Simulator({}), "at least one client"),
+    ],
+)
+def test_mistakes_are_named(wrong, words):
+    with pytest.raises(hs.HeadstartError, match=words):
+        wrong(federation())
+
+
+def test_server_memory_does_not_grow_with_clients():
+    import tracemalloc
+
+    def peak(clients):
+        sim = federation(clients=clients, dimension=64)
+        sim.total(EXACT)
+        tracemalloc.start()
+        sim.total(EXACT)
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top
+
+    assert peak(400) < 1.5 * peak(40)
