@@ -225,22 +225,28 @@ def read_npz(path: Path, columns: Columns) -> Table:
 
 def _npz_arrays(path: Path, columns: Columns) -> tuple[dict[str, NDArray[Any]], Columns]:
     """The arrays that matter by name, and the columns under the names the file uses."""
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: expected an NPZ file: {error}") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise DataError(f"{path}: expected an NPZ file, got a single array (.npy)")
-    with archive:
-        names = archive.files
-        if "features" not in names:
-            raise DataError(f"{path}: expected an array 'features', got {', '.join(names)}")
-        columns = Columns(
-            **{r: _plural(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
-        )
-        columns.check(path, names)
-        wanted = {"features", "is_train", "is_test", *columns.roles().values()}
-        return {name: _member(path, archive, name) for name in names if name in wanted}, columns
+    with path.open("rb") as file:  # ours to close: NumPy leaves a damaged archive open
+        try:
+            archive = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(f"{path}: expected an NPZ file: {error}") from error
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: expected an NPZ file, got a single array (.npy)")
+        return _npz_members(path, archive, columns)
+
+
+def _npz_members(
+    path: Path, archive: Any, columns: Columns
+) -> tuple[dict[str, NDArray[Any]], Columns]:
+    names = archive.files
+    if "features" not in names:
+        raise DataError(f"{path}: expected an array 'features', got {', '.join(names)}")
+    columns = Columns(
+        **{r: _plural(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
+    )
+    columns.check(path, names)
+    wanted = {"features", "is_train", "is_test", *columns.roles().values()}
+    return {name: _member(path, archive, name) for name in names if name in wanted}, columns
 
 
 def _plural(name: str, names: list[str]) -> str:

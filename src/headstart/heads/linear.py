@@ -57,6 +57,8 @@ class LinearHead:
         z = np.atleast_2d(np.asarray(features))
         if z.ndim != 2 or z.dtype.kind not in "fiub":
             raise DataError(f"features: expected a matrix of numbers, got shape {z.shape}")
+        if not np.isfinite(z).all():
+            raise DataError("features: expected finite numbers, got NaN or infinity")
         mapped = self.feature_map(z) if self.feature_map else z
         if mapped.shape[1] != self.weights.shape[1]:
             raise DataError(

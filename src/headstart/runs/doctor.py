@@ -19,7 +19,7 @@ _EXTRAS = {
     "text": "sentence_transformers",
     "parquet": "pyarrow",
 }
-_CORE = ("numpy", "scipy", "scikit-learn", "safetensors", "matplotlib")
+_CORE = ("numpy", "scipy", "scikit-learn", "matplotlib")
 
 
 def findings() -> Iterator[tuple[str, str]]:

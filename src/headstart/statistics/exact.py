@@ -27,8 +27,8 @@ class Lattice:
     bound: float = 16.0
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.bound) and self.bound > 0):
-            raise DataError(f"bound: expected a positive finite number, got {self.bound!r}")
+        if not 1e-100 < self.bound < 1e100:  # its square must stay a number
+            raise DataError(f"bound: expected a number above 0 (to 1e100), got {self.bound!r}")
 
     @property
     def step(self) -> float:

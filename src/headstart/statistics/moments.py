@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.blas import dsyrk
 
 from headstart.errors import DataError
 from headstart.labels import Labels
@@ -260,7 +259,7 @@ class Fold:
     def __init__(self, dimension: int, lattice: Lattice | None) -> None:
         d = self._d = dimension
         self._lattice = lattice
-        self._a = np.zeros((d, d), np.int64 if lattice else np.float64)
+        self._a: Array = np.zeros((d, d), np.int64 if lattice else np.float64)
         self._b = np.zeros((0, d))
         self._counts = np.zeros(0, np.int64)
         self._slots = Slots()
@@ -298,12 +297,9 @@ class Fold:
     def _flush(self) -> None:
         """A += RᵀR over the waiting rows; on a lattice their sum is whole, and checked to be."""
         rows, self._used = self._buffer[: self._used], 0
-        if not len(rows):
-            return
-        if self._lattice:
-            self._a += whole(dsyrk(1.0, rows.T, lower=1).T).astype(np.int64)
-        else:
-            dsyrk(1.0, rows.T, beta=1.0, c=self._a.T, lower=1, overwrite_c=1)
+        if len(rows):
+            a = rows.T @ rows  # NumPy's SYRK: another BLAS than that of B would fight for its cores
+            self._a += whole(a).astype(np.int64) if self._lattice else a
 
     def result(self) -> Gram:
         self._flush()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import WireError
+from headstart.errors import DataError, WireError
 from headstart.labels import Labels
 from headstart.statistics.exact import Lattice
 
@@ -288,9 +288,13 @@ def lattice_of(arrays: Arrays, limits: Limits) -> Lattice | None:
     if "bound" not in arrays:
         return None
     bound = float(arrays["bound"])
-    if not bound > 0 or bound != (limits.bound or bound):
-        raise WireError("bound", f"bound: expected {limits.bound or 'above 0'}, got {bound}")
-    return Lattice(bound)
+    try:
+        lattice = Lattice(bound)
+    except DataError as error:
+        raise WireError("bound", str(error)) from None
+    if bound != (limits.bound or bound):
+        raise WireError("bound", f"bound: expected {limits.bound}, got {bound}")
+    return lattice
 
 
 def dimension_of(arrays: Arrays, limits: Limits) -> int:

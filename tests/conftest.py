@@ -1,0 +1,28 @@
+"""Fixtures shared by the whole suite: real features, and clients of every awkward size."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """8×8 digits: 64 features, the first pixel and others always zero."""
+    data = load_digits()
+    return data.data.astype(np.float64), data.target.astype(np.int64)
+
+
+@pytest.fixture(scope="session")
+def make_clients():
+    """(features, labels) of clients with these sizes, drawn from Gaussian classes."""
+
+    def make(sizes=(0, 1, 2, 5, 11, 30, 44), d=12, classes=4, seed=0):
+        rng = np.random.default_rng(seed)
+        centres = rng.normal(size=(classes, d))
+        result = []
+        for n in sizes:
+            y = rng.integers(classes, size=n)
+            result.append((centres[y] + rng.normal(size=(n, d)), y))
+        return result
+
+    return make
