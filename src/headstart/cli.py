@@ -49,18 +49,18 @@ def _top(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
 ) -> None:
     if version:
-        out.print(__version__, highlight=False)
+        _say(__version__)
         raise typer.Exit
 
 
 @contextmanager
-def _bar() -> Iterator[Any]:
-    """A progress bar for uploads, one line a head."""
+def _bar(unit: str = "") -> Iterator[Any]:
+    """A progress bar for images or uploads, one line a thing."""
     columns = (
         TextColumn("{task.description:<14}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("uploads"),
+        TextColumn(unit),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bars:
@@ -111,6 +111,10 @@ def run_command(
 def fit(
     data: Data,
     head: Annotated[list[str] | None, typer.Option(help="heads to fit; the first is kept")] = None,
+    extractor: Annotated[str | None, typer.Option(help="for images (default mobilenet_v2)")] = None,
+    weights: Annotated[str | None, typer.Option(help="the extractor's weight file")] = None,
+    download: Annotated[bool, typer.Option(help="fetch published weights")] = False,
+    skip_corrupt: Annotated[bool, typer.Option(help="leave out what cannot be decoded")] = False,
     ridge: Annotated[str, typer.Option(help="λ: a number, or gcv")] = "gcv",
     partition: Annotated[str | None, typer.Option(help="make clients: dirichlet, iid, …")] = None,
     clients: Annotated[int | None, typer.Option(help="how many, for the partition")] = None,
@@ -134,13 +138,14 @@ def fit(
             {"name": name, **({"ridge": _number(ridge)} if name in ridges else {})}
             for name in head or ["fed3r"]
         ],
+        "extractor": extractor,
+        "weights": weights,
+        "download": download,
+        "skip_corrupt": skip_corrupt,
         "held_out": held_out,
         "exact": exact,
         "seed": seed,
-        "label": label,
-        "client": client,
-        "domain": domain,
-        "split": split,
+        **_columns(label, client, domain, split),
     }
     made = {"name": partition, "clients": clients, "alpha": alpha}
     if partition is None and (clients is not None or alpha is not None):
@@ -170,22 +175,18 @@ def evaluate(
     domain: Column = "domain",
     split: Column = "split",
 ) -> None:
-    """Test a model on labelled features (their test part, if they say which it is)."""
-    from headstart.data.datasets import load
+    """Test a model on labelled samples (their test part, if they say which it is)."""
     from headstart.evaluate import scores
 
-    samples = load(data, label=label, client=client, domain=domain, split=split)
+    head = _model(model)
+    samples = _samples(head, data, _columns(label, client, domain, split)).data
     samples = samples if samples.test is None else samples.test_part()
-    found = scores(_model(model), samples.features, samples.labels)
-    out.print(f"samples            {len(samples)}", highlight=False)
-    out.print(f"accuracy           {found.accuracy:.4f}", highlight=False)
-    out.print(f"balanced accuracy  {found.balanced_accuracy:.4f}", highlight=False)
+    found = scores(head, samples.features, samples.labels)
+    _say(f"samples            {len(samples)}")
+    _say(f"accuracy           {found.accuracy:.4f}")
+    _say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
     for pair in found.worst_pairs(5):
-        out.print(
-            f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}",
-            highlight=False,
-            markup=False,
-        )
+        _say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
 
 
 @app.command()
@@ -199,25 +200,91 @@ def predict(
     split: Column = "split",
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
+    head = _model(model)
+    found = _samples(head, data, _columns(label, client, domain, split), labelled=False)
+    features = found.data.features
+    names = found.names or tuple(map(str, range(len(features))))
+    columns = {"sample": names, "class": head.predict(features).tolist()}
+    if head.temperature:
+        columns["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
+    _write_csv(columns, output)
+
+
+def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
     import io
 
-    from headstart.data.datasets import load
     from headstart.files import write_text
 
-    samples = load(data, label=label, client=client, domain=domain, split=split, labelled=False)
-    head = _model(model)
-    guess = head.predict(samples.features)
-    sure = head.probabilities(samples.features).max(axis=1) if head.temperature else None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("sample", "class") if sure is None else ("sample", "class", "probability"))
-    for row, name in enumerate(guess.tolist()):
-        writer.writerow((row, name) if sure is None else (row, name, f"{sure[row]:.4f}"))
+    writer.writerow(columns)
+    rows = list(zip(*columns.values(), strict=True))
+    writer.writerows(rows)
     if output is None:
         sys.stdout.write(text.getvalue())
     else:
         write_text(output, text.getvalue())
-        out.print(f"{len(guess)} predictions in {output}", highlight=False, markup=False)
+        _say(f"{len(rows)} predictions in {output}")
+
+
+def _samples(head: Any, data: str, columns: dict[str, str], *, labelled: bool = True) -> Any:
+    """Samples as the model takes them: images go through the extractor it was made with."""
+    from headstart.data.images import is_images
+    from headstart.runs.inputs import Extraction, extractor_of, read
+
+    about = head.provenance.get("extractor")
+    images = data != "digits" and is_images(data)
+    if images and about is None:
+        raise HeadstartError(f"data: {data} holds images, but the model was fitted to features")
+    how = Extraction(about["name"]) if images else None
+    if images:
+        extractor_of(about)  # the same weights, or a clear error
+    with _bar() as show:
+        return read(data, columns, how, show, labelled=labelled)
+
+
+@app.command()
+def features(
+    data: Data,
+    output: Annotated[Path, typer.Option("--out", "-o", help="the .npz file to write")],
+    extractor: Annotated[str, typer.Option(help="a network's name, or an .onnx file")] = (
+        "mobilenet_v2"
+    ),
+    weights: Annotated[str | None, typer.Option(help="its weight file")] = None,
+    download: Annotated[bool, typer.Option(help="fetch published weights")] = False,
+    engine: Annotated[str, typer.Option(help="onnx or torch")] = "onnx",
+    skip_corrupt: Annotated[bool, typer.Option(help="leave out what cannot be decoded")] = False,
+    label: Column = "label",
+    client: Column = "client",
+    domain: Column = "domain",
+    split: Column = "split",
+) -> None:
+    """Images to a file of features, cached and resumable."""
+    from headstart.runs.inputs import Extraction, read, write_features
+
+    how = Extraction(extractor, weights, download, engine, skip_corrupt)
+    with _bar("images") as show:
+        found = read(data, _columns(label, client, domain, split), how, show)
+    write_features(found, output)
+    _say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="the .onnx file to write")],
+) -> None:
+    """Extractor and head as one ONNX file (the head alone, if it was fitted to features)."""
+    from headstart.export import export_head, export_onnx
+    from headstart.runs.inputs import extractor_of
+
+    head = _model(model)
+    about = head.provenance.get("extractor")
+    if about is None:
+        export_head(head, output)
+    else:
+        export_onnx(extractor_of(about), head, output)
+    _say(f"{'features' if about is None else 'images'} to classes: {output}")
 
 
 @app.command()
@@ -246,11 +313,46 @@ def forget(
     _changed(change(run_folder, client, data), f"{client} is out")
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="a table or figure; none: what there is")] = (
+        None
+    ),
+    sources: Annotated[
+        list[str] | None, typer.Option("--features", help="cifar100=PATH, pacs=PATH, cub200=PATH")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="how many (default: the paper's)")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="a folder for the rows as JSON")
+    ] = None,
+) -> None:
+    """Run a table or figure of the papers again: paper, ours, difference."""
+    from headstart.reproduce import catalogue
+    from headstart.reproduce import reproduce as again
+    from headstart.reproduce.render import save
+    from headstart.reproduce.sources import find
+
+    known = catalogue()
+    if name is None:
+        for one in known.values():
+            _say(f"{one.name:<18} {one.paper}: {one.title}")
+        return
+    if name not in known:
+        raise HeadstartError(f"reproduce: expected one of {', '.join(known)}, got {name!r}")
+    with _bar() as show:
+        table = again(name, find(known[name].needs, sources or [], show), seeds, show)
+    sys.stdout.write(table.markdown())
+    if output is not None:
+        _say(f"saved: {save(table, output)}")
+
+
 @app.command(name="list")
 def list_command() -> None:
     """Everything that can be named."""
     from headstart import heads
+    from headstart.data.backbones import names as networks
     from headstart.data.partition import PARTITIONERS
+    from headstart.reproduce import catalogue
     from headstart.statistics.base import PRECISIONS
 
     table = Table(box=None, pad_edge=False)
@@ -261,6 +363,10 @@ def list_command() -> None:
         table.add_row("head" if federated else "centralized", name, _first_line(cls))
     for name, make in PARTITIONERS.items():
         table.add_row("partition", name, _first_line(make))
+    for name, what in networks().items():
+        table.add_row("extractor", name, what)
+    for name, one in catalogue().items():
+        table.add_row("reproduction", name, f"{one.paper}: {one.title}")
     table.add_row("data", "digits", "8×8 handwritten digits, embedded")
     for name, what in PRECISIONS.items():
         table.add_row("precision", name, what)
@@ -317,27 +423,18 @@ def _close(results: dict[str, Any], folder: Path) -> None:
     bits = results["exact"]
     if bits:
         word = "the same bits" if bits["same"] else "NOT THE SAME"
-        out.print(
+        _say(
             f"federated total {bits['federated_digest'][:16]}…, pooled total "
-            f"{bits['pooled_digest'][:16]}…: {word}",
-            highlight=False,
-            soft_wrap=True,
+            f"{bits['pooled_digest'][:16]}…: {word}"
         )
-    out.print(
-        f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    _say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
 
 
 def _changed(model: Any, what: str) -> None:
     about = model.provenance
-    out.print(
+    _say(
         f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
-        f"total {about['total'][:16]}…",
-        highlight=False,
-        markup=False,
+        f"total {about['total'][:16]}…"
     )
 
 
@@ -345,6 +442,14 @@ def _model(path: Path) -> Any:
     from headstart.heads.linear import LinearHead
 
     return LinearHead.load(path / "model.safetensors" if path.is_dir() else path)
+
+
+def _say(text: str) -> None:
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _columns(label: str, client: str, domain: str, split: str) -> dict[str, str]:
+    return {"label": label, "client": client, "domain": domain, "split": split}
 
 
 def _fresh(name: str) -> Path:

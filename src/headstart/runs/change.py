@@ -63,7 +63,7 @@ def _mark(message: bytes) -> str:
 def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
-    samples = read_data(data, config)
+    samples = read_data(data, config).data
     if samples.dimension != folder.dimension:
         raise HeadstartError(
             f"data: expected features of dimension {folder.dimension}, got {samples.dimension}"
@@ -111,7 +111,8 @@ def _save(
 ) -> LinearHead:
     """The new total, then the new model; the calibrated temperature stays."""
     old = folder.model()
-    model = replace(model, temperature=old.temperature)
+    about = {**model.provenance, "extractor": old.provenance["extractor"]}
+    model = replace(model, temperature=old.temperature, provenance=about)
     folder.save_total(after, folder.dimension, members)
     model.save(folder.path / "model.safetensors")
     folder.event(what, client=client, total=after.digest(), superseded=old.provenance["total"])

@@ -33,6 +33,11 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: str = Field(description="digits, a .csv, .parquet or .npz file, or a folder")
+    extractor: str | None = Field(None, description="for images: a network's name or .onnx file")
+    weights: str | None = Field(None, description="its weight file, if not found by itself")
+    download: bool = Field(False, description="fetch published weights when nothing is here")
+    engine: Literal["onnx", "torch"] = "onnx"
+    skip_corrupt: bool = Field(False, description="leave out images that cannot be decoded")
     label: str = "label"
     client: str = "client"
     domain: str = "domain"

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headstart import __version__
+from headstart.data.backbones.catalogue import NETWORKS, Network
+from headstart.errors import HeadstartError
 
 _EXTRAS = {
     "vision": "onnxruntime",
@@ -31,11 +33,20 @@ def findings() -> Iterator[tuple[str, str]]:
     for extra, module in _EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
         yield f"extra {extra}", f"yes ({module})" if there else f"no ({module} is not installed)"
+    for name, network in NETWORKS.items():
+        yield f"weights {name}", _weights(network)
     yield "processors", str(os.cpu_count())
     told = os.environ.get("HEADSTART_DATA")
     place = Path(told or "../shared/data")
     found = sorted(item.name for item in place.iterdir()) if place.is_dir() else []
     yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
+
+
+def _weights(network: Network) -> str:
+    try:
+        return f"found ({network.weights.find(None).name})"
+    except HeadstartError:
+        return "not found"
 
 
 def _version(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,17 @@ from headstart.report import write_report
 from headstart.runs.config import Named, RunConfig
 from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
+from headstart.runs.inputs import Progress, silent
 from headstart.runs.summary import Outcome, metric_rows, summarize
 from headstart.statistics.base import total
 
 _TOGETHER = 256  # uploads folded at once: what the server holds does not grow with clients
-Progress = Callable[[str, int, int], None]  # what, done, of
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """No progress shown."""
 
 
 def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dict[str, Any]:
     """Execute a configuration into a folder; what the report shows is returned."""
     folder = RunFolder(Path(path))
-    prepared = prepare(config)
+    prepared = prepare(config, progress)
     folder.create(prepared.config)
     folder.event("start", headstart=__version__, data=config.data, clients=len(prepared.partition))
     outcomes = []
@@ -71,6 +67,7 @@ def federate(
     seconds = time.perf_counter() - began
     sent = dict(prepared.simulator.sent)
     model = calibrated(prepared, model)
+    model.provenance["extractor"] = prepared.extractor
     pooled, bits = _pooled(prepared, head, sum_)
     sizes = message_sizes(prepared, head)
     return Outcome(

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.datasets import Dataset, load
+from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
 from headstart.data.partition import PARTITIONERS, Partition, natural, personal_split
 from headstart.errors import DataError
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.runs.config import RunConfig
+from headstart.runs.inputs import Extraction, Input, Progress, read, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Prepared:
     partition: Partition
     heterogeneity: Heterogeneity
     simulator: Simulator
+    extractor: dict[str, Any] | None = None
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """All that the clients train on, in one place: the comparison a federation cannot make."""
@@ -37,19 +39,28 @@ class Prepared:
         return self.train.features[taken], self.train.labels[taken]
 
 
-def read_data(source: str, config: RunConfig) -> Dataset:
-    names = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
-    return load(source, **names)
+def read_data(source: str, config: RunConfig, progress: Progress = silent) -> Input:
+    """Features, or images through the extractor of the configuration."""
+    columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
+    told = Extraction(
+        config.extractor or Extraction.name,
+        config.weights,
+        config.download,
+        config.engine,
+        config.skip_corrupt,
+    )
+    return read(source, columns, told if config.extractor else None, progress)
 
 
-def prepare(config: RunConfig) -> Prepared:
-    data = read_data(config.data, config)
+def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:
+    found = read_data(config.data, config, progress)
+    data = found.data
     if data.test is None:
         data = data.with_test(config.test_fraction, config.seed)
     train, test = data.train_part(), data.test_part()
     if not len(train) or not len(test):
         raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
-    config = config.model_copy(update={"bound": lattice_bound(config, train)})
+    config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
     whole = make_partition(config, train)
     minimum = max(config.minimum, 1)
     kept, held = personal_split(whole, train.labels, config.held_out, minimum, config.seed)
@@ -62,6 +73,7 @@ def prepare(config: RunConfig) -> Prepared:
         kept,
         describe(kept, train.labels),
         Simulator(_clients(train, kept, held), config.seed, config.precision),
+        found.extractor,
     )
 
 
@@ -109,9 +121,11 @@ def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, Clie
     }
 
 
-def lattice_bound(config: RunConfig, train: Dataset) -> float:
-    """The public bound; "auto" is the power of two the training features stay within."""
+def lattice_bound(config: RunConfig, train: Dataset, own: float | None) -> float:
+    """The public bound; "auto" is the extractor's own, or the power of two the features stay in."""
     if config.bound != "auto":
         return float(config.bound)
+    if own is not None:
+        return own
     largest = float(np.abs(train.features).max(initial=0.0))
     return float(2.0 ** np.ceil(np.log2(largest))) if largest > 0 else 1.0

@@ -1,0 +1,147 @@
+"""Feature extraction beside its limits, both sides in one run: `make bench-features`.
+
+    pipeline    our extraction: decoding ahead in threads, fixed batches on onnxruntime, the cache
+    torch       the same images, decoded and run batch by batch on torch eager
+    raw         onnxruntime on batches that are ready, without any decoding
+
+Ratios are of the medians of interleaved repeats. `--cifar FOLDER` (the binary form that
+scripts/cifar100_binary.py writes) adds CIFAR-100 from images to heads, with the time of each part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from headstart.data.backbones import Extractor, extractor
+from headstart.data.features import extract
+from headstart.data.images import load_images
+
+BARS = {"torch": 1.8, "raw": 0.85}
+console = Console()
+
+
+def make_images(folder: Path, count: int, side: int) -> None:
+    """Smooth coloured noise as JPEG files, class/file."""
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        small = rng.integers(0, 256, (side // 8, side // 8, 3), dtype=np.uint8)
+        place = folder / f"class{i % 4}" / f"{i:05d}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(small).resize((side, side), Image.Resampling.BICUBIC).save(place)
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def pipeline(images: object, network: Extractor) -> float:
+    with tempfile.TemporaryDirectory() as cache:
+        return timed(lambda: extract(images, network, Path(cache)))  # type: ignore[arg-type]
+
+
+def plainly(images: object, network: Extractor, batch: int) -> float:
+    """Decode a batch, run it, and so on."""
+
+    def work() -> None:
+        for start in range(0, len(images), batch):  # type: ignore[arg-type]
+            chosen = range(start, min(start + batch, len(images)))  # type: ignore[arg-type]
+            network(np.stack([network.preprocess(images.open(i)) for i in chosen]))  # type: ignore[attr-defined]
+
+    return timed(work)
+
+
+def raw(pixels: np.ndarray, network: Extractor, rounds: int) -> float:
+    return timed(lambda: [network(pixels) for _ in range(rounds)])
+
+
+def compare(count: int, side: int, repeats: int, name: str) -> dict[str, float]:
+    """Median images/s of each side, interleaved."""
+    fast, slow = extractor(name), extractor(name, engine="torch")
+    rates: dict[str, list[float]] = {"pipeline": [], "torch": [], "raw": []}
+    with tempfile.TemporaryDirectory() as place:
+        make_images(Path(place), count, side)
+        images = load_images(place)
+        ready = np.stack([fast.preprocess(images.open(i)) for i in range(fast.batch)])
+        fast(ready), slow(ready)  # engines start, networks are exported
+        for _ in range(repeats):
+            rates["pipeline"].append(count / pipeline(images, fast))
+            rates["torch"].append(count / plainly(images, slow, slow.batch))
+            rounds = max(1, count // fast.batch)
+            rates["raw"].append(rounds * fast.batch / raw(ready, fast, rounds))
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def show(rates: dict[str, float]) -> bool:
+    table = Table(title="images/s, MobileNetV2 at 224 px, decoding included in ours and torch's")
+    for column in ("side", "images/s", "ours is", "bar", "ok"):
+        table.add_column(column, justify="left" if column == "side" else "right")
+    table.add_row("pipeline (ours)", f"{rates['pipeline']:.1f}", "", "", "")
+    good = True
+    for name, bar in BARS.items():
+        ratio = rates["pipeline"] / rates[name]
+        good &= ratio >= bar
+        word = "yes" if ratio >= bar else "NO"
+        table.add_row(name, f"{rates[name]:.1f}", f"{ratio:.2f}×", f"≥ {bar}", word)
+    console.print(table)
+    return good
+
+
+def end_to_end(folder: Path, clients: int) -> None:
+    """CIFAR-100 from images to all heads, the time of each part."""
+    from headstart.runs.config import make_config
+    from headstart.runs.execute import federate
+    from headstart.runs.federate import prepare
+
+    config = make_config(
+        {
+            "data": str(folder),
+            "extractor": "mobilenet_v2",
+            "partition": {"name": "dirichlet", "clients": clients, "alpha": 0.1},
+            "heads": ["fed3r", "fedncm", "fedcof", "lda", {"name": "fed3r", "scatter": "within"}],
+            "curve_points": 1,
+        }
+    )
+    began = time.perf_counter()
+    prepared = prepare(config)
+    console.print(f"features and split: {time.perf_counter() - began:.1f} s (0 to read if cached)")
+    for named in config.heads:
+        began = time.perf_counter()
+        found = federate(prepared, named)
+        spent = time.perf_counter() - began
+        console.print(
+            f"{named.name} {named.settings or ''}: accuracy {100 * found.scores.accuracy:.1f}, "
+            f"federation and solve {found.seconds:.1f} s, with calibration and tests {spent:.1f} s"
+        )
+
+
+def main() -> int:
+    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    told.add_argument("--images", type=int, default=256)
+    told.add_argument("--side", type=int, default=160)
+    told.add_argument("--repeats", type=int, default=3)
+    told.add_argument("--extractor", default="mobilenet_v2")
+    told.add_argument("--cifar", type=Path, help="cifar-100-binary folder: end to end as well")
+    args = told.parse_args()
+    good = show(compare(args.images, args.side, args.repeats, args.extractor))
+    if args.cifar:
+        end_to_end(args.cifar, 100)
+    else:
+        console.print("CIFAR-100 end to end: not run (give --cifar FOLDER)")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""ONNX: a torch module as one file without sidecars or traces, and a session that runs it.
+
+The batch dimension of an exported graph is free; a session pins it, so that one file serves every
+batch size and each session has one fixed shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headstart.data.backbones.need import need
+from headstart.errors import DataError
+
+BATCH, IMAGES, FEATURES = "batch", "images", "features"
+_SIDECAR = b"\x0a\x08location\x12"  # the entry by which a tensor says that its data is elsewhere
+
+
+def export(module: Any, size: int, properties: Mapping[str, str]) -> bytes:
+    """The module's graph from `images` to `features`, with its weights and these properties."""
+    torch = need("torch")
+    need("onnxscript")
+    with _quiet():
+        program = torch.onnx.export(
+            module.eval(),
+            (torch.zeros(2, 3, size, size),),
+            dynamo=True,
+            external_data=False,
+            input_names=[IMAGES],
+            output_names=[FEATURES],
+            dynamic_shapes=({0: torch.export.Dim(BATCH)},),
+            verbose=False,
+        )
+    return serialize(program.model_proto, properties)
+
+
+def serialize(model: Any, properties: Mapping[str, str]) -> bytes:
+    """The model's bytes; what the exporter noted about this machine's source files is left out."""
+    graph = model.graph
+    for part in (graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    del graph.value_info[:]
+    need("onnx").helper.set_model_props(model, dict(properties))
+    try:
+        return bytes(model.SerializeToString())
+    except Exception as error:  # protobuf's limit of 2 GiB; its exception type depends on its build
+        raise DataError(f"model: cannot be one ONNX file: {error}") from error
+
+
+def read(path: Path) -> bytes:
+    """The bytes of an ONNX file that holds all of its weights."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if _SIDECAR in data:
+        raise DataError(
+            f"{path}: expected an ONNX file with its weights inside, got some in a sidecar file; "
+            "save it again with external_data=False"
+        )
+    return data
+
+
+def session(data: bytes, where: str, *, threads: int | None, batch: int) -> Any:
+    """An onnxruntime session on the CPU, for batches of exactly this size."""
+    runtime = need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads or 0  # 0: all cores
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.use_deterministic_compute = True
+    options.add_free_dimension_override_by_name(BATCH, batch)
+    try:
+        return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        raise DataError(f"{where}: expected an ONNX model: {error}") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter warns of packages it would use and of its own deprecated calls."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,307 @@
+"""Image files, in folders or in a zip archive (read in place, never extracted).
+
+What the files are is told by their paths, `class/file`, `client/class/file` or `split/class/file`,
+or by a `meta.csv` next to them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.data import image_set
+from headstart.data.files import IMAGES
+from headstart.data.image_set import CorruptImage, ImageSet, Source, Stamp
+from headstart.data.table import Columns, text_labels
+from headstart.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+META = "meta.csv"
+MEMBER_LIMIT = 64 * 2**20  # bytes of one image in an archive; a larger one is not decompressed
+
+_SPLITS = frozenset({"train", "test", "val"})
+_PAIRS = ({"train", "test"}, {"train", "val"})  # the second is the test set
+_JUNK = ("thumbs.db", "desktop.ini", "__macosx")
+_LAYOUTS = "client/class/file, class/file, or train/class/file with test/class/file"
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+# --- Sources
+
+
+@dataclass(frozen=True, eq=False)
+class FileImages:
+    """Files below a folder."""
+
+    root: Path
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def where(self, i: int) -> str:
+        return str(self.root / self.names[i])
+
+    def read(self, i: int) -> bytes:
+        try:
+            return (self.root / self.names[i]).read_bytes()
+        except OSError as error:
+            raise _unreadable(self.where(i), error) from error
+
+    def decode(self, data: bytes, where: str) -> Image:
+        return image_set.decode(data, where)
+
+    def stamp(self, i: int) -> Stamp | None:
+        return _stamp(self.root / self.names[i])
+
+
+@dataclass(frozen=True, eq=False)
+class ZipImages:
+    """Members of a zip archive; every thread has a handle of its own."""
+
+    root: Path
+    names: tuple[str, ...]
+    _local: threading.local = field(default_factory=threading.local, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def where(self, i: int) -> str:
+        return f"{self.root}:{self.names[i]}"
+
+    def read(self, i: int) -> bytes:
+        try:
+            member = self._archive().getinfo(self.names[i])
+            if member.file_size > MEMBER_LIMIT:
+                reason = f"expected at most {MEMBER_LIMIT} bytes, got {member.file_size}"
+                raise CorruptImage(self.where(i), reason)
+            return self._archive().read(member)
+        except OSError as error:
+            raise _unreadable(self.where(i), error) from error
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+            raise CorruptImage(self.where(i), f"cannot be decompressed: {error}") from error
+
+    def decode(self, data: bytes, where: str) -> Image:
+        return image_set.decode(data, where)
+
+    def stamp(self, i: int) -> Stamp | None:
+        return _stamp(self.root)
+
+    def _archive(self) -> zipfile.ZipFile:
+        if not hasattr(self._local, "archive"):
+            self._local.archive = zipfile.ZipFile(self.root)
+        archive: zipfile.ZipFile = self._local.archive
+        return archive
+
+
+def _unreadable(where: str, error: OSError) -> CorruptImage:
+    return CorruptImage(where, f"cannot be read: {error.strerror or error}")
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+# --- Readers
+
+
+def read_folder(root: Path, columns: Columns) -> ImageSet:
+    """The images of a folder: those its `meta.csv` lists, or else all, told apart by their path."""
+    name = root.resolve().name
+    if (root / META).is_file():
+        try:
+            text = (root / META).read_bytes()
+        except OSError as error:
+            raise DataError(f"{root / META}: cannot be read: {error.strerror or error}") from error
+        meta = read_meta(text, str(root / META), columns)
+        _check_present(meta, [(root / name).is_file() for name in meta.paths])
+        return _described(name, FileImages(root, meta.paths), meta)
+    paths = sorted(visible(root), key=lambda path: path.parts)
+    return _laid_out(name, FileImages(root, tuple(map(str, paths))), paths, columns)
+
+
+def read_zip(path: Path, columns: Columns) -> ImageSet:
+    """The images of a zip archive, by the rules of a folder."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {m.filename for m in archive.infolist() if not m.is_dir()}
+            text = _meta_member(archive, path) if META in members else None
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: expected a zip archive: {error}") from error
+    if text is not None:
+        meta = read_meta(text, f"{path}:{META}", columns)
+        _check_present(meta, [name in members for name in meta.paths])
+        return _described(path.stem, ZipImages(path, meta.paths), meta)
+    shown = [PurePosixPath(m) for m in members if not any(map(_hidden, PurePosixPath(m).parts))]
+    paths = sorted(shown, key=lambda member: member.parts)
+    return _laid_out(path.stem, ZipImages(path, tuple(map(str, paths))), paths, columns)
+
+
+def _meta_member(archive: zipfile.ZipFile, path: Path) -> bytes:
+    if archive.getinfo(META).file_size > MEMBER_LIMIT:
+        size = archive.getinfo(META).file_size
+        raise DataError(f"{path}:{META}: expected at most {MEMBER_LIMIT} bytes, got {size}")
+    try:
+        return archive.read(META)
+    except (zlib.error, EOFError, RuntimeError) as error:
+        raise DataError(f"{path}:{META}: cannot be decompressed: {error}") from error
+
+
+def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
+    """The files below a folder, relative to it; hidden names and desktop litter are skipped."""
+    try:
+        with os.scandir(root / below) as found:
+            entries = [(entry.name, entry.is_dir()) for entry in found if not _hidden(entry.name)]
+    except OSError as error:
+        raise DataError(f"{root / below}: cannot be read: {error.strerror or error}") from error
+    for name, is_folder in entries:
+        path = PurePosixPath(below, name)
+        if not is_folder:
+            yield path
+        elif len(path.parts) < 3:
+            yield from visible(root, str(path))
+        else:
+            raise DataError(f"{root / path}: expected {_LAYOUTS}, got a folder inside a class")
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _JUNK
+
+
+# --- Told by paths
+
+
+def _laid_out(
+    name: str, source: Source, paths: Sequence[PurePosixPath], columns: Columns
+) -> ImageSet:
+    """Labels from the last folder of each path; clients or the split from the first of two."""
+    depth = _check_paths(source.root, paths, columns)
+    if depth == 1:
+        return ImageSet(name, source, np.full(len(paths), "", dtype=np.str_))
+    labels = text_labels([path.parent.name for path in paths])
+    tops = [path.parts[0] for path in paths]
+    if depth == 3 and {top.lower() for top in tops} <= _SPLITS:
+        return ImageSet(name, source, labels, test=as_test(tops, str(source.root), both=True))
+    if depth == 2 and {top.lower() for top in tops} in _PAIRS:
+        raise DataError(f"{source.root}: expected split/class/file, got {paths[0]} without a class")
+    clients = np.array(tops, dtype=np.str_) if depth == 3 else None
+    return ImageSet(name, source, labels, clients)
+
+
+def _check_paths(root: Path, paths: Sequence[PurePosixPath], columns: Columns) -> int:
+    """The depth of the files, the same for all; every one of them must be an image."""
+    if not paths:
+        raise DataError(f"{root}: expected images as {_LAYOUTS}, got an empty folder")
+    for path in paths:
+        depth = len(path.parts)
+        if path.suffix.lower() not in IMAGES:
+            raise DataError(f"{root}: expected images ({', '.join(IMAGES)}), got {path}")
+        if depth > 3 or (depth == 1 and columns.labelled):
+            kind = "a loose file" if depth == 1 else "a deeper one"
+            raise DataError(f"{root}: expected {_LAYOUTS}, got {kind}: {path}")
+        if depth != len(paths[0].parts):
+            raise DataError(f"{root}: expected all files at one depth, got {paths[0]} and {path}")
+    return len(paths[0].parts)
+
+
+def as_test(splits: Sequence[str], where: str, *, both: bool = False) -> Mask | None:
+    """True where a split is "test", or "val" in its place; None when all of them are "all"."""
+    words = [split.strip().lower() for split in splits]
+    found = set(words)
+    if found == {"all"}:
+        return None
+    if not any(found == pair if both else found <= pair for pair in _PAIRS):
+        got = ", ".join(sorted(found)[:6])
+        raise DataError(f"{where}: expected splits train and test, or train and val, got {got}")
+    return np.array([word != "train" for word in words], dtype=np.bool_)
+
+
+# --- Told by meta.csv
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What a `meta.csv` lists: a path an image, and the columns it has, role by role."""
+
+    where: str
+    paths: tuple[str, ...]
+    text: dict[str, list[str]]
+
+
+def read_meta(data: bytes, where: str, columns: Columns) -> Meta:
+    """A header, then an image a line: `path` and `label`, and maybe `split`, `domain`, `client`."""
+    try:
+        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
+        header = [cell.strip() for cell in next(reader, [])]
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{where}: expected a CSV file in UTF-8: {error}") from error
+    if "path" not in header:
+        raise DataError(f"{where}: expected a column 'path', got {', '.join(header)[:200]!r}")
+    columns.check(Path(where), header)
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise DataError(
+                f"{where}: line {line}: expected {len(header)} cells as in the header, "
+                f"got {len(cells)}"
+            )
+    roles = {"path": "path", **columns.roles()}
+    text = {
+        role: _filled(where, rows, header.index(column), column)
+        for role, column in roles.items()
+        if column in header
+    }
+    return Meta(where, tuple(_inside(where, path) for path in text.pop("path")), text)
+
+
+def _filled(where: str, rows: list[tuple[int, list[str]]], at: int, column: str) -> list[str]:
+    for line, cells in rows:
+        if not cells[at]:
+            raise DataError(f"{where}: line {line}: expected a {column}, got an empty cell")
+    return [cells[at] for _, cells in rows]
+
+
+def _inside(where: str, path: str) -> str:
+    """A relative path that stays below its root; a backslash is a slash."""
+    parts = PurePosixPath(path.replace("\\", "/"))
+    if PureWindowsPath(path).anchor or ".." in parts.parts:
+        raise DataError(f"{where}: expected paths inside the dataset, got {path!r}")
+    return str(parts)
+
+
+def _check_present(meta: Meta, present: list[bool]) -> None:
+    missing = [path for path, there in zip(meta.paths, present, strict=True) if not there]
+    if missing:
+        raise DataError(
+            f"{meta.where}: expected all {len(meta.paths)} listed images, {len(missing)} are "
+            f"missing: {', '.join(missing[:5])}"
+        )
+
+
+def _described(name: str, source: Source, meta: Meta) -> ImageSet:
+    text = meta.text
+    labels = text_labels(text["label"]) if "label" in text else np.full(len(source), "")
+
+    def names(role: str) -> NDArray[np.str_] | None:
+        return np.array(text[role], dtype=np.str_) if role in text else None
+
+    test = as_test(text["split"], meta.where) if text.get("split") else None
+    return ImageSet(name, source, labels, names("client"), names("domain"), test)

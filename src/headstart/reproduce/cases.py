@@ -1,0 +1,87 @@
+"""What every reproduction does: take features, deal them to clients, ask, solve, test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart import threads
+from headstart.data.datasets import Dataset
+from headstart.data.partition import Partition, dirichlet
+from headstart.federation import steps
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
+from headstart.heads.linear import LinearHead
+from headstart.reproduce.table import Features
+
+CLIENTS, ALPHA = 100, 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A feature set, cut into its training and test parts."""
+
+    name: str
+    train: Dataset
+    test: Dataset
+
+    def accuracy(self, model: Any) -> float:
+        """Percent of the test part, for anything that predicts."""
+        return 100 * float(np.mean(model.predict(self.test.features) == self.test.labels))
+
+
+def cases(features: Features) -> Iterator[Case]:
+    for name, data in features.items():
+        yield Case(name, data.train_part(), data.test_part())
+
+
+def describe(data: Dataset) -> str:
+    """What a feature set is, in a line."""
+    tested = 0 if data.test is None else int(data.test.sum())
+    return (
+        f"{len(data) - tested:,} training and {tested:,} test samples, {len(data.classes)} "
+        f"classes, dimension {data.dimension:,}"
+    )
+
+
+def federation(train: Dataset, split: Partition, seed: int = 0) -> Simulator:
+    """The clients of a split; those without samples stay away."""
+    return Simulator(
+        {
+            name: ClientData(train.features[own], train.labels[own])
+            for name, own in split.items()
+            if len(own)
+        },
+        seed,
+    )
+
+
+def fedcof_clients(case: Case, seed: int) -> Simulator:
+    """FedCOF's own setting: 100 clients, Dirichlet 0.1 by class."""
+    split = dirichlet(case.train.labels, CLIENTS, alpha=ALPHA, seed=seed)
+    return federation(case.train, split, seed)
+
+
+def asked(simulator: Simulator, head: Any) -> Any:
+    """Every client once, through the wire: the total of what `head` needs."""
+    simulator.sent.clear()
+    return simulator.total(steps.measure(head))
+
+
+def solved(head: Any, total: Any) -> LinearHead:
+    with threads.for_size(total.dimension):
+        return head.solve(total)
+
+
+def federated(simulator: Simulator, head: Any) -> LinearHead:
+    """Ask and solve."""
+    return solved(head, asked(simulator, head))
+
+
+def lattice_bound(data: Dataset) -> float:
+    """The power of two that the features stay within: a public constant of an exact federation."""
+    largest = float(np.abs(data.features).max(initial=0.0))
+    return float(2.0 ** np.ceil(np.log2(largest))) if largest > 0 else 1.0
