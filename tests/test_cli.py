@@ -176,3 +176,56 @@ def test_a_model_of_features_says_that_it_knows_no_images(headstart, photos):
     headstart("fit", "--data", "digits", "--clients", "4", "--alpha", "1", "--out", "run")
     assert "fitted to features" in headstart("predict", "run", "--data", "photos", code=2)
     assert "holds features" in headstart("fit", "--data", "digits", "--extractor", "x", code=2)
+
+
+def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos" / "site0" / "cold" / "0.png").write_bytes(b"no image")
+    assert "0.png" in headstart("fit", "--data", photos, "--out", "run", code=2)
+    assert "17 samples" in headstart(
+        "features", "--data", photos, "--out", "f.npz", "--skip-corrupt"
+    )
+    headstart("fit", "--data", photos, "--out", "run", "--skip-corrupt")
+    told = ("--skip-corrupt", "--weights", "nope.pt")
+    assert "nope.pt" in headstart("fit", "--data", photos, *told, code=2)
+
+
+def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path, monkeypatch):
+    """Small images are not cropped; a model made with them must not crop large ones later."""
+    from PIL import Image
+
+    from headstart.runs.inputs import read
+
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    columns = {"label": "label", "client": "client", "domain": "domain", "split": "split"}
+    about = read(str(tmp_path / photos), columns).extractor
+    (tmp_path / "large" / "warm").mkdir(parents=True)
+    Image.new("RGB", (300, 300), "red").save(tmp_path / "large" / "warm" / "0.png")
+    source = str(tmp_path / "large")
+    assert read(source, columns).extractor != about
+    again = read(source, columns, about=about).extractor
+    assert again["preprocess"] == about["preprocess"]
+
+
+def test_what_cannot_be_written_or_compared_is_one_line(headstart, table, tmp_path):
+    headstart("fit", "--data", "digits", "--clients", "4", "--alpha", "1", "--out", "run")
+    columns = ("--label", "what", "--client", "who", "--split", "part")
+    (tmp_path / "file").write_text("x")
+    for words, hint in [
+        (("predict", "run", "--data", "digits", "--out", "nowhere/p.csv"), "cannot write nowhere"),
+        (("predict", "run", "--data", "digits", "--out", "run"), "cannot write run"),
+        (("fit", "--data", "digits", "--out", "file"), "expected a folder"),
+        (("reproduce", "thesis-table3.6", "--out", "file"), "file"),
+        (("evaluate", "run", "--data", table, *columns), "expected classes like 0, got 'digit-"),
+        (("add", "run", "--data", "digits", "--client", ""), "expected a name"),
+    ]:
+        said = headstart(*words, code=2)
+        assert hint in said
+        assert len(said.splitlines()) == 1
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_terminal_without_arrows_still_works(headstart, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    words = ("--data", "digits", "--clients", "4", "--alpha", "1", "--held-out", "0.3")
+    assert "the same bits" in headstart("fit", *words)

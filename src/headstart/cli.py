@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ app = typer.Typer(
 out = Console()
 err = Console(stderr=True)
 
+LEFT_OUT = "left out: "  # how `runs.inputs` begins to tell of an image it skips
 Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
 Column = Annotated[str, typer.Option(help="name of this column")]
@@ -34,14 +36,25 @@ Column = Annotated[str, typer.Option(help="name of this column")]
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without → shows ?
     try:
         app()
     except HeadstartError as error:
-        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error))
+    except OSError as error:  # what no reader or writer has put into its own words
+        _fail(f"{error.filename or 'system'}: {error.strerror or error}")
+    except MemoryError as error:
+        _fail(f"memory: {error or 'not enough'}")
     except KeyboardInterrupt:
         err.print("interrupted; the same command goes on where it stopped")
         sys.exit(130)
+
+
+def _fail(said: str) -> None:
+    err.print(f"error: {said}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)
 
 
 @app.callback(invoke_without_command=True)
@@ -67,6 +80,9 @@ def _bar(unit: str = "") -> Iterator[Any]:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, of: int) -> None:
+            if what.startswith(LEFT_OUT):  # stays when the bars are gone
+                bars.console.print(what, markup=False, highlight=False, soft_wrap=True)
+                return
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=of)
             bars.update(tasks[what], completed=done)
@@ -211,8 +227,6 @@ def predict(
 
 
 def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
-    import io
-
     from headstart.files import write_text
 
     text = io.StringIO()
@@ -229,18 +243,15 @@ def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
 
 def _samples(head: Any, data: str, columns: dict[str, str], *, labelled: bool = True) -> Any:
     """Samples as the model takes them: images go through the extractor it was made with."""
-    from headstart.data.images import is_images
-    from headstart.runs.inputs import Extraction, extractor_of, read
+    from headstart.runs.inputs import Extraction, holds_images, read
 
     about = head.provenance.get("extractor")
-    images = data != "digits" and is_images(data)
+    images = holds_images(data)
     if images and about is None:
         raise HeadstartError(f"data: {data} holds images, but the model was fitted to features")
     how = Extraction(about["name"]) if images else None
-    if images:
-        extractor_of(about)  # the same weights, or a clear error
     with _bar() as show:
-        return read(data, columns, how, show, labelled=labelled)
+        return read(data, columns, how, show, labelled=labelled, about=about)
 
 
 @app.command()

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headstart.errors import DataError
 from headstart.federation.steps import PERSONAL
 from headstart.heads.linear import LinearHead
-from headstart.labels import Labels, as_labels
+from headstart.labels import Labels, as_labels, same_kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,10 @@ class Scores:
 def scores(head: LinearHead, features: ArrayLike, labels: ArrayLike) -> Scores:
     """Test a head; classes it has never seen count as mistakes."""
     truth = as_labels(labels)
+    if not same_kind(truth, head.classes):
+        raise DataError(
+            f"labels: expected classes like {head.classes[0].item()!r}, got {truth[0].item()!r}"
+        )
     guess = head.predict(features)
     classes = np.union1d(truth, head.classes)
     confusion = np.zeros((len(classes), len(classes)), np.int64)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from headstart.errors import HeadstartError
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -16,8 +19,11 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
+    except OSError as error:
+        raise HeadstartError(f"output: cannot write {path}: {error.strerror or error}") from None
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:

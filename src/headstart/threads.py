@@ -8,7 +8,9 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-_SMALL = 2**9  # rows, or dimensions, below which one thread is faster
+_SMALL = (
+    2**11
+)  # rows, or dimensions, up to which one thread is not slower, and on a busy machine far faster
 
 
 @lru_cache(maxsize=1)

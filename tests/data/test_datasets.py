@@ -360,3 +360,11 @@ def test_the_cub_features():
     cub = load(path)
     assert (len(cub), cub.dimension, len(cub.classes)) == (11788, 1280, 200)
     assert len(cub.train_part()) == 5994
+
+
+def test_labels_nobody_asks_for_may_be_anything(tmp_path):
+    (tmp_path / "blank.csv").write_text("label,a\n,1\n,2\n")
+    assert load(tmp_path / "blank.csv", labelled=False).features.tolist() == [[1.0], [2.0]]
+    np.savez(tmp_path / "f.npz", features=X, label=np.full(len(X), np.nan))
+    assert load(tmp_path / "f.npz", labelled=False).labels.tolist() == [""] * len(X)
+    refuse(tmp_path / "blank.csv", "expected a label")

@@ -1,6 +1,7 @@
 """The head itself: scores, temperature, local labels, the local prior, files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,3 +215,25 @@ def test_samples_that_are_not_finite_are_not_predicted(bad):
     head = LinearHead(np.eye(3), np.zeros(3), np.arange(3))
     with pytest.raises(DataError, match="finite"):
         head.predict([[bad, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("count", [-1, float("nan"), float("inf"), "many"])
+def test_a_prior_is_of_counts(count):
+    head = replace(make_head(), temperature=1.0)
+    label = head.classes.tolist()[0]
+    with pytest.raises(DataError, match="counts: expected a number"):
+        head.with_prior({label: count})
+
+
+def test_ragged_features_are_refused():
+    with pytest.raises(DataError, match="rows of one length"):
+        make_head().predict([[1.0], [1.0, 2.0]])
+
+
+def test_scores_compare_labels_of_one_kind():
+    from headstart.evaluate import scores
+
+    head = make_head()
+    other = ["a"] if head.classes.dtype.kind == "i" else [1]
+    with pytest.raises(DataError, match="expected classes like"):
+        scores(head, np.zeros((1, head.dimension)), other)

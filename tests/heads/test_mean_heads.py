@@ -13,6 +13,7 @@ from headstart import (
     ClientMeans,
     FedCOF,
     FedNCM,
+    HeadstartError,
     Moments,
     SharedVariances,
     SolveError,
@@ -268,3 +269,11 @@ def test_etf_sends_no_feature():
 def test_etf_needs_two_classes_and_a_dimension_for_each(labels):
     with pytest.raises(SolveError, match="classes"):
         ETF().solve(ClassSums.measure(np.zeros((8, D)), labels, sums=False))
+
+
+@pytest.mark.parametrize(
+    "noise", [3, ("laplace",), ("loud", 0.5), ("laplace", "x"), ("laplace", 0)]
+)
+def test_fedcof_says_what_noise_it_expects(noise):
+    with pytest.raises(HeadstartError, match="noise: expected"):
+        FedCOF(noise=noise)

@@ -184,3 +184,16 @@ def test_a_singular_matrix_without_ridge_is_a_clear_error():
 def test_rebalance_and_normalize_exclude_each_other():
     with pytest.raises(HeadstartError, match="rebalance"):
         Fed3R(rebalance=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"normalize": "no"}, "normalize: expected true or false, got 'no'"),
+        ({"bias": 7}, "bias: expected true or false"),
+        ({"ridge": "lots"}, "ridge: expected a number or 'gcv', got 'lots'"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(settings, words):
+    with pytest.raises(HeadstartError, match=words):
+        Fed3R(**settings)

@@ -10,7 +10,7 @@ import yaml
 import headstart as hs
 from headstart.data.datasets import load
 from headstart.runs.change import add, forget
-from headstart.runs.config import make_config, read_config
+from headstart.runs.config import dump_config, make_config, read_config
 from headstart.runs.execute import run
 from headstart.runs.federate import prepare
 from headstart.runs.folder import RunFolder
@@ -197,6 +197,7 @@ def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"partition": {"name": "iid", "n": 3, "clients": 2}}, "iid has no 'n'"),
         ({"hed": 1}, "did you mean 'heads'"),
         ({"heads": ["fed3s"]}, "did you mean 'fed3r'"),
         ({"heads": [{"name": "fed3r", "rigde": 1}]}, "did you mean 'ridge'"),
@@ -228,3 +229,36 @@ def test_a_wrong_yaml_file_is_one_line(tmp_path, text):
     with pytest.raises(hs.HeadstartError) as caught:
         read_config(tmp_path / "c.yaml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["data: " + "[" * 3000, "data: \x07"])
+def test_a_hostile_yaml_file_is_one_line(tmp_path, text):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(hs.HeadstartError, match="is not YAML"):
+        read_config(tmp_path / "c.yaml")
+
+
+def test_an_exponent_is_a_number(tmp_path):
+    (tmp_path / "c.yaml").write_text("data: '1e5'\nheads: {name: fed3r, ridge: 1e-3}\n")
+    config = read_config(tmp_path / "c.yaml", ["smoothing=2e-1"])
+    assert config.heads[0].settings == {"ridge": 0.001}
+    assert config.smoothing == 0.2
+    (tmp_path / "again.yaml").write_text(dump_config(config))
+    assert read_config(tmp_path / "again.yaml") == config
+
+
+def test_a_lost_or_broken_total_is_folded_again(finished):
+    path = finished.path / "total.safetensors"
+    whole = finished.load_total(finished.head()).digest()
+    path.write_bytes(path.read_bytes()[:300])
+    assert finished.load_total(finished.head()).digest() == whole
+    path.unlink()
+    assert finished.load_total(finished.head()).digest() == whole
+
+
+def test_only_what_a_client_sent_is_folded_again(finished):
+    (finished.path / "total.safetensors").unlink()
+    one, two = list(finished.members())[:2]
+    finished.upload_path(one).write_bytes(finished.upload_path(two).read_bytes())
+    with pytest.raises(hs.HeadstartError, match=f"upload of '{one}'"):
+        finished.load_total(finished.head())

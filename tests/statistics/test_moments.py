@@ -283,3 +283,42 @@ def test_class_sums_of_different_tables_do_not_meet():
                     total([one, other])
                 with pytest.raises(DataError, match="class sums"):
                     _ = one - other
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_what_is_returned_cannot_change_the_sum(n):
+    rng = np.random.default_rng(0)
+    stat = Moments.measure(rng.normal(size=(n, 8)), rng.integers(0, 3, n), exact=True)
+    for stat in (stat, stat + stat):  # noqa: B020
+        before = stat.digest()
+        for array in (stat.counts, stat.classes, *stat.to_arrays().values()):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = array
+        stat.gram()[:] = 0.0
+        stat.class_sums()[:] = 0.0
+        assert stat.digest() == before
+
+
+@pytest.mark.parametrize("bound", [8, np.float32(8), np.int64(8)])
+def test_a_bound_is_one_number_however_it_is_written(bound):
+    z, y = np.ones((3, 2)), [0, 1, 1]
+    stat = Moments.measure(z, y, exact=True, bound=bound)
+    assert stat.digest() == Moments.measure(z, y, exact=True, bound=8.0).digest()
+    assert stat.digest() == Moments.from_bytes(stat.to_bytes()).digest()
+
+
+@pytest.mark.parametrize("bound", ["8", None, float("nan"), 0])
+def test_a_bound_is_a_number(bound):
+    with pytest.raises(DataError, match="bound: expected a number"):
+        Moments.measure(np.ones((3, 2)), [0, 1, 1], exact=True, bound=bound)
+
+
+@pytest.mark.parametrize("n", [2, 9])
+def test_features_whose_squares_are_endless_are_refused(n):
+    with pytest.raises(DataError, match="features: expected numbers up to"):
+        Moments.measure(np.full((n, 3), 1e200), np.zeros(n, int))
+
+
+def test_a_total_is_of_statistics():
+    with pytest.raises(DataError, match="expected statistics, got int"):
+        total([1, 2])

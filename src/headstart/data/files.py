@@ -61,7 +61,11 @@ def read_csv(path: Path, columns: Columns) -> Table:
     _check_widths(path, len(header), lines)
     roles = {role: header.index(c) for role, c in columns.roles().items() if c in header}
     inputs = [column for column in range(len(header)) if column not in roles.values()]
-    text = {role: _text_column(path, lines, column, role) for role, column in roles.items()}
+    text = {
+        role: _text_column(path, lines, roles[role], role)
+        for role in columns.told()
+        if role in roles
+    }
     features = _csv_features(path, header, inputs, lines)
     labels = text_labels(text["label"]) if "label" in text else None
     return assemble(path, columns, features, labels, text)
@@ -142,8 +146,9 @@ def read_parquet(path: Path, columns: Columns) -> Table:
         raise DataError(f"{path}: expected a Parquet file: {error}") from error
     columns.check(path, table.column_names)
     roles = {role: c for role, c in columns.roles().items() if c in table.column_names}
-    _check_nulls(path, table)
-    text = {role: table.column(column).to_pylist() for role, column in roles.items()}
+    unread = [column for role, column in roles.items() if role not in columns.told()]
+    _check_nulls(path, table.drop_columns(unread))
+    text = {role: table.column(roles[role]).to_pylist() for role in columns.told() if role in roles}
     features = _parquet_features(path, table.drop_columns(list(roles.values())))
     where = f"{path}: {columns.label!r}"
     labels = as_labels(_objects(text["label"]), where) if "label" in text else None
@@ -216,7 +221,7 @@ def read_npz(path: Path, columns: Columns) -> Table:
             )
     checked = {
         role: as_labels(arrays[column], f"{path}: {column!r}")
-        for role, column in columns.roles().items()
+        for role, column in columns.told().items()
         if column in arrays
     }
     table = assemble(path, columns, features, checked.get("label"), checked)
@@ -245,7 +250,7 @@ def _npz_members(
         **{r: _plural(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
     )
     columns.check(path, names)
-    wanted = {"features", "is_train", "is_test", *columns.roles().values()}
+    wanted = {"features", "is_train", "is_test", *columns.told().values()}
     return {name: _member(path, archive, name) for name in names if name in wanted}, columns
 
 

@@ -33,6 +33,11 @@ class Columns:
         """Each role (`label`, ...) and its column."""
         return {role: getattr(self, role) for role in ("label", "client", "domain", "split")}
 
+    def told(self) -> dict[str, str]:
+        """The roles to be read: a label that nobody asks for may be anything."""
+        roles = self.roles()
+        return roles if self.labelled else {r: c for r, c in roles.items() if r != "label"}
+
     def check(self, path: Path, present: Sequence[str]) -> None:
         """The label is required, and so is a column asked for under another name than its role."""
         for role, column in self.roles().items():

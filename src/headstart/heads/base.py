@@ -62,6 +62,11 @@ def number(name: str, value: Any, least: float = 0.0, *, strict: bool = False) -
         raise HeadstartError(f"{name}: expected a number {above} {least:g}, got {value!r}")
 
 
+def flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise HeadstartError(f"{name}: expected true or false, got {value!r}")
+
+
 def choice(name: str, value: Any, options: tuple[str, ...]) -> None:
     if value not in options:
         raise HeadstartError(f"{name}: expected one of {', '.join(options)}, got {value!r}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headstart.errors import HeadstartError
-from headstart.heads.base import Measurement, choice, number
+from headstart.heads.base import Measurement, choice, flag, number
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import (
@@ -48,6 +48,8 @@ class Fed3R:
         choice("scatter", self.scatter, ("total", "within"))
         number("shrinkage", self.shrinkage)
         number("rebalance", self.rebalance)
+        flag("normalize", self.normalize)
+        flag("bias", self.bias)
         if self.rebalance and self.normalize:
             raise HeadstartError(
                 "rebalance: expected 0 with normalize=True (which cancels any scaling of a "
@@ -99,6 +101,7 @@ def _carried(g: np.ndarray, rebalance: float) -> np.ndarray:
 
 def check_ridge(ridge: float | str) -> None:
     if isinstance(ridge, str):
-        choice("ridge", ridge, ("gcv",))
+        if ridge != "gcv":
+            raise HeadstartError(f"ridge: expected a number or 'gcv', got {ridge!r}")
     else:
         number("ridge", ridge)

@@ -13,11 +13,12 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart.heads.base import Measurement, number, some
+from headstart.errors import HeadstartError
+from headstart.heads.base import Measurement, choice, number, some
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import solve, unit_rows
-from headstart.statistics.client_means import ClientMeans
+from headstart.statistics.client_means import NOISES, ClientMeans
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,8 @@ class FedCOF:
         number("shrinkage", self.shrinkage)
         number("ridge", self.ridge)
         number("means", self.means, 1)
+        if self.noise is not None:
+            _check_noise(self.noise)
 
     def measure(
         self, features: ArrayLike, labels: ArrayLike, **how: Unpack[Measurement]
@@ -68,6 +71,13 @@ class FedCOF:
         weights /= unit_rows(weights)[:, None]
         about = provenance(self, total)
         return LinearHead(weights, np.zeros(len(classes)), classes, provenance=about)
+
+
+def _check_noise(noise: object) -> None:
+    if not isinstance(noise, (tuple, list)) or len(noise) != 2:
+        raise HeadstartError(f"noise: expected a kind and a number, got {noise!r}")
+    choice("noise", noise[0], NOISES)
+    number("noise", noise[1], strict=True)
 
 
 def estimated_scatter(

@@ -54,7 +54,10 @@ class LinearHead:
         return int(self.weights.shape[1])
 
     def scores(self, features: ArrayLike) -> Array:
-        z = np.atleast_2d(np.asarray(features))
+        try:
+            z = np.atleast_2d(np.asarray(features))
+        except ValueError:
+            raise DataError("features: expected rows of one length") from None
         if z.ndim != 2 or z.dtype.kind not in "fiub":
             raise DataError(f"features: expected a matrix of numbers, got shape {z.shape}")
         if not np.isfinite(z).all():
@@ -85,7 +88,9 @@ class LinearHead:
         if len(y) != len(scores):
             raise DataError(f"labels: expected one a sample ({len(scores)}), got {len(y)}")
         if not same_kind(y, self.classes):
-            raise DataError(f"labels: expected classes like {self.classes[0]!r}, got {y[0]!r}")
+            raise DataError(
+                f"labels: expected classes like {self.classes[0].item()!r}, got {y[0].item()!r}"
+            )
         return scores, y
 
     # -- temperature ---------------------------------------------------------------------------
@@ -152,6 +157,9 @@ class LinearHead:
         """
         if not (np.isfinite(smoothing) and smoothing >= 0):
             raise DataError(f"smoothing: expected a number of at least 0, got {smoothing!r}")
+        for label, count in counts.items():
+            if not (isinstance(count, (int, float, np.number)) and 0 <= count < np.inf):
+                raise DataError(f"counts: expected a number for {label!r}, got {count!r}")
         shown = {label: float(count) for label, count in counts.items() if count > 0}
         head = self.restrict(list(shown))
         mass = np.array([shown[label] for label in head.classes.tolist()]) + smoothing

@@ -76,7 +76,7 @@ REPRODUCTION = Reproduction(
     "Clients, heterogeneity and several means",
     "FedCOF, figure 5 (curves; γ = 0.1, Dirichlet by class)",
     ("cub200", "cifar100"),
-    1,
+    3,
     run,
     conclusion,
 )

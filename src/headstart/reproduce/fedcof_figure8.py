@@ -60,7 +60,7 @@ REPRODUCTION = Reproduction(
     "Several means a class, and the cheaper rivals",
     "FedCOF, figure 8 (the paper: ImageNet-R, SqueezeNet; 100 clients, Dirichlet 0.1)",
     ("cub200", "cifar100"),
-    2,
+    3,
     run,
     conclusion,
 )

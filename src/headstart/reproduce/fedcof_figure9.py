@@ -52,7 +52,7 @@ REPRODUCTION = Reproduction(
     "Noisy class counts",
     "FedCOF, figure 9 (the paper: CIFAR-100, SqueezeNet; 100 clients, Dirichlet 0.1)",
     ("cub200", "cifar100"),
-    1,
+    3,
     run,
     conclusion,
 )

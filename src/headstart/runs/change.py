@@ -21,6 +21,8 @@ def add(path: str | Path, client: str, data: str) -> LinearHead:
     """Measure a new client's samples and put them into the total and the model."""
     folder = RunFolder(Path(path))
     config, head, members = folder.config, folder.head(), folder.members()
+    if not client:
+        raise HeadstartError("client: expected a name, got ''")
     if client in members:
         raise HeadstartError(f"client: {client!r} is in this run already; forget it first")
     message = _measured(folder, head, client, data)
@@ -63,7 +65,8 @@ def _mark(message: bytes) -> str:
 def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
-    samples = read_data(data, config).data
+    about = folder.model().provenance.get("extractor")
+    samples = read_data(data, config, about=about).data
     if samples.dimension != folder.dimension:
         raise HeadstartError(
             f"data: expected features of dimension {folder.dimension}, got {samples.dimension}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from headstart import heads
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word)."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that `_Loader` would take for numbers."""
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+for _yaml in (_Loader, _Dumper):
+    _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
 class Named(BaseModel):
@@ -77,17 +91,17 @@ class RunConfig(BaseModel):
         if self.exact and self.precision is not None:
             raise ValueError("precision: exact statistics travel whole; give exact: false with it")
         if self.partition is not None:
-            check_settings("partition", self.partition, PARTITIONERS)
+            check_settings("partition", self.partition, PARTITIONERS, given=1)
         for head in self.heads:
             check_settings("heads", head, heads.federated())
         return self
 
 
-def check_settings(role: str, named: Named, known: Mapping[str, Any]) -> None:
-    """The name is one of the catalogue's and its settings are among its parameters."""
+def check_settings(role: str, named: Named, known: Mapping[str, Any], given: int = 0) -> None:
+    """The name is in the catalogue, its settings among its parameters (after the `given` ones)."""
     if named.name not in known:
         raise ValueError(f"{role}: unknown name {named.name!r}{nearest(named.name, list(known))}")
-    parameters = list(inspect.signature(known[named.name]).parameters)
+    parameters = list(inspect.signature(known[named.name]).parameters)[given:]
     for key in named.settings:
         if key not in parameters:
             raise ValueError(f"{role}: {named.name} has no {key!r}{nearest(key, parameters)}")
@@ -104,10 +118,10 @@ def nearest(word: str, known: list[str]) -> str:
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
     try:
-        told = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        told = _parsed(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise HeadstartError(f"config: {path} is not YAML: {said}") from None
     if not isinstance(told, dict):
@@ -115,6 +129,10 @@ def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     for change in changes:
         apply_change(told, change)
     return make_config(told)
+
+
+def _parsed(text: str) -> Any:
+    return _Loader(text).get_single_data()
 
 
 def apply_change(told: dict[str, Any], change: str) -> None:
@@ -132,8 +150,8 @@ def apply_change(told: dict[str, Any], change: str) -> None:
         place[part] = inner
         place = inner
     try:
-        place[last] = yaml.safe_load(value)
-    except yaml.YAMLError:
+        place[last] = _parsed(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise HeadstartError(f"change: {value!r} is not a YAML value") from None
 
 
@@ -154,4 +172,5 @@ def make_config(told: Mapping[str, Any]) -> RunConfig:
 
 
 def dump_config(config: RunConfig) -> str:
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    told = config.model_dump(mode="json")
+    return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

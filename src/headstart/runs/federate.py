@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from headstart.errors import DataError
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.runs.config import RunConfig
-from headstart.runs.inputs import Extraction, Input, Progress, read, silent
+from headstart.runs.inputs import Extraction, Input, Progress, holds_images, read, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,13 @@ class Prepared:
         return self.train.features[taken], self.train.labels[taken]
 
 
-def read_data(source: str, config: RunConfig, progress: Progress = silent) -> Input:
-    """Features, or images through the extractor of the configuration."""
+def read_data(
+    source: str,
+    config: RunConfig,
+    progress: Progress = silent,
+    about: Mapping[str, Any] | None = None,
+) -> Input:
+    """Features, or images through the extractor of the configuration (or that of a saved head)."""
     columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
     told = Extraction(
         config.extractor or Extraction.name,
@@ -49,7 +55,8 @@ def read_data(source: str, config: RunConfig, progress: Progress = silent) -> In
         config.engine,
         config.skip_corrupt,
     )
-    return read(source, columns, told if config.extractor else None, progress)
+    asked = holds_images(source) or config.extractor or config.weights
+    return read(source, columns, told if asked else None, progress, about=about)
 
 
 def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:

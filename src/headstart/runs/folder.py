@@ -18,7 +18,8 @@ import datetime
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,10 @@ class RunFolder:
     def create(self, config: RunConfig) -> None:
         """A new folder, or one left unfinished by the same configuration."""
         text = dump_config(config)
+        if self.path.exists() and not self.path.is_dir():
+            raise HeadstartError(f"output: expected a folder, got the file {self.path}")
         if (self.path / "config.yaml").exists():
-            if (self.path / "config.yaml").read_text(encoding="utf-8") != text:
+            if self._read("config.yaml") != text.encode():
                 raise HeadstartError(f"output: {self.path} holds another run; name a new folder")
             if (self.path / "model.safetensors").exists():
                 raise HeadstartError(f"output: {self.path} holds this run already; name a new one")
@@ -60,8 +63,11 @@ class RunFolder:
 
     def event(self, what: str, **facts: Any) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": now, "event": what, **facts}) + "\n")
+        try:
+            with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps({"time": now, "event": what, **facts}) + "\n")
+        except OSError as error:
+            raise HeadstartError(f"output: cannot write in {self.path}: {error.strerror}") from None
 
     # -- uploads and their total ---------------------------------------------------------------
 
@@ -91,27 +97,34 @@ class RunFolder:
     def load_total(self, head: Any) -> Any:
         """The total of the members; refolded from the uploads if a change was cut short."""
         state = self._state()
-        statistic = head.statistic.from_bytes(self._read("total.safetensors"))
-        if statistic.digest() == state["total"]:
-            return statistic
-        try:
-            messages = [self.upload_path(name).read_bytes() for name in state["clients"]]
-        except OSError:
-            raise HeadstartError(
-                f"run: the total in {self.path} is not that of its clients (a change was cut "
-                "short) and not all uploads are kept to fold it again"
-            ) from None
-        return total(head.statistic.from_bytes(message) for message in messages)
+        with suppress(HeadstartError):  # gone or damaged: fold it again
+            statistic = head.statistic.from_bytes(self._read("total.safetensors"))
+            if statistic.digest() == state["total"]:
+                return statistic
+        return total(head.statistic.from_bytes(message) for message in self._messages(state))
+
+    def _messages(self, state: Mapping[str, Any]) -> Iterator[bytes]:
+        """The members' kept uploads, each the one whose SHA-256 is on the list."""
+        for name, mark in state["clients"].items():
+            path = self.upload_path(name)
+            message = path.read_bytes() if path.exists() else b""
+            if hashlib.sha256(message).hexdigest() != mark:
+                raise HeadstartError(
+                    f"run: the total in {self.path} is damaged or not that of its clients, and the "
+                    f"upload of {name!r} is not kept to fold it again"
+                )
+            yield message
 
     def _state(self) -> dict[str, Any]:
+        text = self._read("clients.json")
         try:
-            state = json.loads(self._read("clients.json"))
+            state = json.loads(text)
             return {
                 "total": str(state["total"]),
                 "dimension": int(state["dimension"]),
                 "clients": dict(state["clients"]),
             }
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise HeadstartError(f"run: clients.json in {self.path} is damaged") from None
 
     def _read(self, name: str) -> bytes:

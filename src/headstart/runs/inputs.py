@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart.data.datasets import Dataset, load
+from headstart.data.image_set import CorruptImage
 from headstart.data.images import is_images, load_images
 from headstart.errors import DataError, HeadstartError
 from headstart.files import write_bytes
@@ -50,22 +51,35 @@ def read(
     progress: Progress = silent,
     *,
     labelled: bool = True,
+    about: Mapping[str, Any] | None = None,
 ) -> Input:
-    """The samples at `source`; images need an extractor (the default one unless told)."""
-    if source != "digits" and is_images(source):
-        return _images(source, columns, extraction or Extraction(), progress, labelled)
+    """The samples at `source`; images need an extractor (the default one unless told).
+
+    `about`: what a saved head remembers of its extractor, which images then go through again.
+    """
+    if holds_images(source):
+        return _images(source, columns, extraction or Extraction(), progress, labelled, about)
     if extraction is not None:
         raise DataError(f"extractor: {source} holds features, not images")
     return Input(load(source, **columns, labelled=labelled))
 
 
+def holds_images(source: str) -> bool:
+    return source != "digits" and is_images(source)
+
+
 def _images(
-    source: str, columns: Mapping[str, str], how: Extraction, progress: Progress, labelled: bool
+    source: str,
+    columns: Mapping[str, str],
+    how: Extraction,
+    progress: Progress,
+    labelled: bool,
+    about: Mapping[str, Any] | None,
 ) -> Input:
     from headstart.data.features import as_dataset, extract
 
     images = load_images(source, **columns, labelled=labelled)
-    network = _network(how, _small(images, how))
+    network = extractor_of(about, how) if about else _network(how, _small(images, how))
     features = extract(
         images,
         network,
@@ -83,7 +97,15 @@ def _small(images: Any, how: Extraction) -> bool:
     from headstart.data.backbones.catalogue import NETWORKS
 
     known = NETWORKS.get(how.name)
-    return known is not None and min(images.open(0).size) < known.preprocess.size
+    if known is None:
+        return False
+    for i in range(len(images)):
+        try:
+            return min(images.open(i).size) < known.preprocess.size
+        except CorruptImage:
+            if not how.skip_corrupt:
+                raise
+    return False
 
 
 def _network(how: Extraction, small: bool) -> Any:
@@ -118,6 +140,7 @@ def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any
         str(about["name"]),
         weights=how.weights,
         download=how.download,
+        engine=how.engine,
         preprocess=Preprocess(**about["preprocess"]),
     )
     if network.identity != about["identity"]:

@@ -20,6 +20,7 @@ PRECISIONS = {
     "float16": "2 bytes a number and a scale a row",
     "int8": "1 byte a number and a scale a row: the smallest message",
 }
+_LARGEST = 1e140  # of a feature: sums of squares must stay numbers
 ROWS = ("F64", "F32", "F16", "I8", "I64")  # types of rows on the wire; I64 on a lattice
 
 
@@ -62,6 +63,8 @@ def total(statistics: Iterable[S]) -> S:
     first = next(stream, None)
     if first is None:
         raise DataError("total: expected at least one statistic, got none")
+    if not hasattr(first, "is_sum"):
+        raise DataError(f"total: expected statistics, got {type(first).__name__}")
     return type(first).total(_alike(first, stream))
 
 
@@ -94,6 +97,9 @@ def check_samples(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.fl
     if not np.isfinite(floats).all():
         row = int(np.flatnonzero(~np.isfinite(floats).all(axis=1))[0])
         raise DataError(f"features: expected finite numbers, got NaN or infinity in row {row}")
+    largest = max(float(floats.max(initial=0.0)), -float(floats.min(initial=0.0)))
+    if largest > _LARGEST:
+        raise DataError(f"features: expected numbers up to {_LARGEST:g}, got {largest:g}")
     return floats, y
 
 
@@ -188,6 +194,13 @@ def rounding(rows: NDArray[Any], scale: NDArray[np.float32] | None) -> NDArray[n
     if scale is None:
         return np.zeros(len(rows))
     return scale.astype(np.float64) * (0.5 if rows.dtype.kind == "i" else 2.0**-11)
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, for reading only."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 class Slots:

@@ -27,8 +27,10 @@ class Lattice:
     bound: float = 16.0
 
     def __post_init__(self) -> None:
-        if not 1e-100 < self.bound < 1e100:  # its square must stay a number
+        known = isinstance(self.bound, (int, float, np.number))
+        if not (known and 1e-100 < float(self.bound) < 1e100):  # its square must stay a number
             raise DataError(f"bound: expected a number above 0 (to 1e100), got {self.bound!r}")
+        object.__setattr__(self, "bound", float(self.bound))  # 8 and 8.0 have one digest
 
     @property
     def step(self) -> float:

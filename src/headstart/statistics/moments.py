@@ -24,6 +24,7 @@ from headstart.statistics.base import (
     check_precision,
     check_samples,
     fingerprint,
+    frozen,
     grown,
 )
 from headstart.statistics.checks import (
@@ -115,12 +116,12 @@ class Moments:
     @property
     def classes(self) -> Labels:
         """The classes somebody has shown, sorted."""
-        return (self._only or self._gram).classes
+        return frozen((self._only or self._gram).classes)
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """g: samples of each class."""
-        return (self._only or self._gram).counts
+        return frozen((self._only or self._gram).counts)
 
     @property
     def _only(self) -> Factor | Gram | None:
@@ -207,7 +208,8 @@ class Moments:
             arrays = factor_arrays(self._factor(), precision)
         if self.lattice:
             arrays["bound"] = np.array(self.lattice.bound)
-        return {"dimension": np.array(self.dimension, np.int64), **arrays}
+        arrays["dimension"] = np.array(self.dimension, np.int64)
+        return {name: frozen(array) for name, array in arrays.items()}
 
     def _factor(self) -> Factor:
         if isinstance(self._only, Factor):
