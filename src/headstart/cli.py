@@ -32,6 +32,7 @@ LEFT_OUT = "left out: "  # how `runs.inputs` begins to tell of an image it skips
 Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
 Column = Annotated[str, typer.Option(help="name of this column")]
+Weights = Annotated[str | None, typer.Option(help="the extractor's weight file")]
 
 
 def main() -> None:
@@ -190,12 +191,13 @@ def evaluate(
     client: Column = "client",
     domain: Column = "domain",
     split: Column = "split",
+    weights: Weights = None,
 ) -> None:
     """Test a model on labelled samples (their test part, if they say which it is)."""
     from headstart.evaluate import scores
 
     head = _model(model)
-    samples = _samples(head, data, _columns(label, client, domain, split)).data
+    samples = _samples(head, data, _columns(label, client, domain, split), weights).data
     samples = samples if samples.test is None else samples.test_part()
     found = scores(head, samples.features, samples.labels)
     _say(f"samples            {len(samples)}")
@@ -214,16 +216,18 @@ def predict(
     client: Column = "client",
     domain: Column = "domain",
     split: Column = "split",
+    weights: Weights = None,
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _model(model)
-    found = _samples(head, data, _columns(label, client, domain, split), labelled=False)
+    columns = _columns(label, client, domain, split)
+    found = _samples(head, data, columns, weights, labelled=False)
     features = found.data.features
     names = found.names or tuple(map(str, range(len(features))))
-    columns = {"sample": names, "class": head.predict(features).tolist()}
+    told = {"sample": names, "class": head.predict(features).tolist()}
     if head.temperature:
-        columns["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
-    _write_csv(columns, output)
+        told["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
+    _write_csv(told, output)
 
 
 def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
@@ -241,7 +245,9 @@ def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
         _say(f"{len(rows)} predictions in {output}")
 
 
-def _samples(head: Any, data: str, columns: dict[str, str], *, labelled: bool = True) -> Any:
+def _samples(
+    head: Any, data: str, columns: dict[str, str], weights: str | None, *, labelled: bool = True
+) -> Any:
     """Samples as the model takes them: images go through the extractor it was made with."""
     from headstart.runs.inputs import Extraction, holds_images, read
 
@@ -249,7 +255,7 @@ def _samples(head: Any, data: str, columns: dict[str, str], *, labelled: bool = 
     images = holds_images(data)
     if images and about is None:
         raise HeadstartError(f"data: {data} holds images, but the model was fitted to features")
-    how = Extraction(about["name"]) if images else None
+    how = Extraction(about["name"], weights) if images else None
     with _bar() as show:
         return read(data, columns, how, show, labelled=labelled, about=about)
 
@@ -284,17 +290,19 @@ def features(
 def export(
     model: Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")],
     output: Annotated[Path, typer.Option("--out", "-o", help="the .onnx file to write")],
+    weights: Weights = None,
 ) -> None:
     """Extractor and head as one ONNX file (the head alone, if it was fitted to features)."""
     from headstart.export import export_head, export_onnx
-    from headstart.runs.inputs import extractor_of
+    from headstart.runs.inputs import Extraction, extractor_of
 
     head = _model(model)
     about = head.provenance.get("extractor")
     if about is None:
         export_head(head, output)
     else:
-        export_onnx(extractor_of(about), head, output)
+        network = extractor_of(about, Extraction(str(about["name"]), weights))
+        export_onnx(network, head, output)
     _say(f"{'features' if about is None else 'images'} to classes: {output}")
 
 

@@ -262,3 +262,43 @@ def test_only_what_a_client_sent_is_folded_again(finished):
     finished.upload_path(one).write_bytes(finished.upload_path(two).read_bytes())
     with pytest.raises(hs.HeadstartError, match=f"upload of '{one}'"):
         finished.load_total(finished.head())
+
+
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    """An upload of samples that are no longer there must not meet new ones."""
+
+    def save(shift):
+        data = load("digits")
+        np.savez(
+            tmp_path / "d.npz",
+            features=data.features + shift,
+            label=data.labels,
+            client=(np.arange(len(data)) % 6).astype(str),
+        )
+
+    def stop(what, done, of):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    save(0.0)
+    config = make_config({"data": str(tmp_path / "d.npz"), "bound": 2, "heads": ["fedncm"]})
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "run", stop)
+    save(0.25)
+    with pytest.raises(hs.HeadstartError, match="other data"):
+        run(config, tmp_path / "run")
+    save(0.0)
+    assert run(config, tmp_path / "run")["exact"]["same"]
+
+
+def test_a_forgetting_cut_short_before_the_model_is_finished_by_the_next(finished):
+    """The total and its list were written, the model and the upload not."""
+    gone = next(iter(finished.members()))
+    model = (finished.path / "model.safetensors").read_bytes()
+    upload = finished.upload_path(gone).read_bytes()
+    after = forget(finished.path, gone).provenance["total"]
+    (finished.path / "model.safetensors").write_bytes(model)
+    finished.upload_path(gone).write_bytes(upload)
+    assert forget(finished.path, gone).provenance["total"] == after
+    assert finished.model().provenance["total"] == after
+    assert not finished.upload_path(gone).exists()

@@ -21,6 +21,7 @@ def add(path: str | Path, client: str, data: str) -> LinearHead:
     """Measure a new client's samples and put them into the total and the model."""
     folder = RunFolder(Path(path))
     config, head, members = folder.config, folder.head(), folder.members()
+    _settle(folder, head)
     if not client:
         raise HeadstartError("client: expected a name, got ''")
     if client in members:
@@ -41,6 +42,10 @@ def forget(path: str | Path, client: str, data: str | None = None) -> LinearHead
     """
     folder = RunFolder(Path(path))
     head, members = folder.head(), folder.members()
+    settled = _settle(folder, head)
+    if client not in members and settled and folder.upload_path(client).exists():
+        folder.upload_path(client).unlink()  # the end of a forgetting that was cut short
+        return settled
     if client not in members:
         known = ", ".join(list(members)[:5])
         raise HeadstartError(f"client: expected one of this run ({known} …), got {client!r}")
@@ -56,6 +61,14 @@ def forget(path: str | Path, client: str, data: str | None = None) -> LinearHead
     model = _save(folder, head.solve(after), after, members, "forget", client)
     folder.upload_path(client).unlink(missing_ok=True)
     return model
+
+
+def _settle(folder: RunFolder, head: Any) -> LinearHead | None:
+    """Finish a change that was cut short between the total and the model."""
+    old, total = folder.model(), folder.load_total(head)
+    if old.provenance["total"] == total.digest():
+        return None
+    return _save(folder, head.solve(total), total, folder.members(), "settle", "")
 
 
 def _mark(message: bytes) -> str:

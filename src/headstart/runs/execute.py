@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart import __version__, heads, threads
-from headstart.errors import SolveError
+from headstart.errors import HeadstartError, SolveError
 from headstart.evaluate import Personal, personal, scores
 from headstart.federation import steps
 from headstart.files import write_bytes
@@ -33,7 +33,7 @@ def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dic
     """Execute a configuration into a folder; what the report shows is returned."""
     folder = RunFolder(Path(path))
     prepared = prepare(config, progress)
-    folder.create(prepared.config)
+    folder.create(prepared.config, prepared.digest())
     folder.event("start", headstart=__version__, data=config.data, clients=len(prepared.partition))
     outcomes = []
     for position, named in enumerate(config.heads):
@@ -41,6 +41,12 @@ def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dic
         outcome = federate(prepared, named, progress, kept)
         folder.event("solved", head=named.name, accuracy=outcome.scores.accuracy)
         outcomes.append(outcome)
+    for outcome in outcomes:
+        if outcome.same_bits and len(set(outcome.same_bits)) > 1:
+            raise HeadstartError(
+                f"{outcome.head.name}: the federated total is not that of the pooled data; "
+                f"the uploads in {folder.path} are of other samples"
+            )
     results = summarize(prepared, outcomes)
     save(folder, outcomes, results)
     return results

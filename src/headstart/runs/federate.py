@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,14 @@ class Prepared:
     heterogeneity: Heterogeneity
     simulator: Simulator
     extractor: dict[str, Any] | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of every client's samples: what an interrupted run must find again."""
+        state = hashlib.sha256()
+        for name, client in self.simulator.data.items():
+            state.update(repr((name, client.features.shape, client.labels.tolist())).encode())
+            state.update(np.ascontiguousarray(client.features).data)
+        return state.hexdigest()
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """All that the clients train on, in one place: the comparison a federation cannot make."""

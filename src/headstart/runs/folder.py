@@ -1,6 +1,7 @@
 """The folder of a run: what was asked, what came, and the model, in files that outlive us.
 
 config.yaml        what the run was told
+data.sha256        of the clients' samples: a resumed run must find the same
 events.jsonl       what happened, a line each
 metrics.csv        every number, in long form
 clients.json       who is in the total, and the digest of that total
@@ -37,14 +38,19 @@ from headstart.statistics.base import total
 class RunFolder:
     path: Path
 
-    def create(self, config: RunConfig) -> None:
-        """A new folder, or one left unfinished by the same configuration."""
+    def create(self, config: RunConfig, data: str) -> None:
+        """A new folder, or one left unfinished by the same configuration on the same `data`."""
         text = dump_config(config)
         if self.path.exists() and not self.path.is_dir():
             raise HeadstartError(f"output: expected a folder, got the file {self.path}")
         if (self.path / "config.yaml").exists():
             if self._read("config.yaml") != text.encode():
                 raise HeadstartError(f"output: {self.path} holds another run; name a new folder")
+            if self._read("data.sha256") != data.encode():
+                raise HeadstartError(
+                    f"output: {self.path} was begun with other data than {config.data} holds now; "
+                    "name a new folder"
+                )
             if (self.path / "model.safetensors").exists():
                 raise HeadstartError(f"output: {self.path} holds this run already; name a new one")
         elif self.path.exists() and any(self.path.iterdir()):
@@ -53,6 +59,7 @@ class RunFolder:
             (self.path / "uploads").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise HeadstartError(f"output: cannot make {self.path}: {error.strerror}") from None
+        write_text(self.path / "data.sha256", data)
         write_text(self.path / "config.yaml", text)
 
     @property

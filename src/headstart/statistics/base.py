@@ -16,7 +16,7 @@ from headstart.statistics.wire import LABEL_LIMIT, Arrays, Limits
 
 PRECISIONS = {
     "float64": "8 bytes a number: nothing is lost",
-    "float32": "4 bytes a number, the default: no prediction moves",
+    "float32": "4 bytes a number, the default",
     "float16": "2 bytes a number and a scale a row",
     "int8": "1 byte a number and a scale a row: the smallest message",
 }
