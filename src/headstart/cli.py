@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from headstart import __version__
+from headstart.console import bar, err, out, say, show_change, show_end, show_results, write_csv
 from headstart.errors import HeadstartError
 
 app = typer.Typer(
@@ -25,10 +21,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-out = Console()
-err = Console(stderr=True)
-
-LEFT_OUT = "left out: "  # how `runs.inputs` begins to tell of an image it skips
 Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
 Column = Annotated[str, typer.Option(help="name of this column")]
@@ -63,32 +55,8 @@ def _top(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
 ) -> None:
     if version:
-        _say(__version__)
+        say(__version__)
         raise typer.Exit
-
-
-@contextmanager
-def _bar(unit: str = "") -> Iterator[Any]:
-    """A progress bar for images or uploads, one line a thing."""
-    columns = (
-        TextColumn("{task.description:<14}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(what: str, done: int, of: int) -> None:
-            if what.startswith(LEFT_OUT):  # stays when the bars are gone
-                bars.console.print(what, markup=False, highlight=False, soft_wrap=True)
-                return
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=of)
-            bars.update(tasks[what], completed=done)
-
-        yield show
 
 
 @app.command()
@@ -105,11 +73,11 @@ def demo(
 
     config = demo_config(clients, alpha, seed)
     folder = output or _fresh("demo")
-    with _bar() as show:
+    with bar() as show:
         results = run(config, folder, show)
     ridge = results["heads"][0]["solved"]["ridge"]
-    _show(results, [("pooled ridge", pooled_ridge(prepare(config), ridge))])
-    _close(results, folder)
+    show_results(results, [("pooled ridge", pooled_ridge(prepare(config), ridge))])
+    show_end(results, folder)
 
 
 @app.command(name="run")
@@ -177,10 +145,10 @@ def fit(
 def _run(config: Any, folder: Path) -> None:
     from headstart.runs.execute import run
 
-    with _bar() as show:
+    with bar() as show:
         results = run(config, folder, show)
-    _show(results)
-    _close(results, folder)
+    show_results(results)
+    show_end(results, folder)
 
 
 @app.command()
@@ -200,11 +168,11 @@ def evaluate(
     samples = _samples(head, data, _columns(label, client, domain, split), weights).data
     samples = samples if samples.test is None else samples.test_part()
     found = scores(head, samples.features, samples.labels)
-    _say(f"samples            {len(samples)}")
-    _say(f"accuracy           {found.accuracy:.4f}")
-    _say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
+    say(f"samples            {len(samples)}")
+    say(f"accuracy           {found.accuracy:.4f}")
+    say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
     for pair in found.worst_pairs(5):
-        _say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
+        say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
 
 
 @app.command()
@@ -227,22 +195,7 @@ def predict(
     told = {"sample": names, "class": head.predict(features).tolist()}
     if head.temperature:
         told["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
-    _write_csv(told, output)
-
-
-def _write_csv(columns: dict[str, Any], output: Path | None) -> None:
-    from headstart.files import write_text
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    rows = list(zip(*columns.values(), strict=True))
-    writer.writerows(rows)
-    if output is None:
-        sys.stdout.write(text.getvalue())
-    else:
-        write_text(output, text.getvalue())
-        _say(f"{len(rows)} predictions in {output}")
+    write_csv(told, output)
 
 
 def _samples(
@@ -256,7 +209,7 @@ def _samples(
     if images and about is None:
         raise HeadstartError(f"data: {data} holds images, but the model was fitted to features")
     how = Extraction(about["name"], weights) if images else None
-    with _bar() as show:
+    with bar() as show:
         return read(data, columns, how, show, labelled=labelled, about=about)
 
 
@@ -280,10 +233,10 @@ def features(
     from headstart.runs.inputs import Extraction, read, write_features
 
     how = Extraction(extractor, weights, download, engine, skip_corrupt)
-    with _bar("images") as show:
+    with bar("images") as show:
         found = read(data, _columns(label, client, domain, split), how, show)
     write_features(found, output)
-    _say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
+    say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
 
 
 @app.command()
@@ -303,7 +256,7 @@ def export(
     else:
         network = extractor_of(about, Extraction(str(about["name"]), weights))
         export_onnx(network, head, output)
-    _say(f"{'features' if about is None else 'images'} to classes: {output}")
+    say(f"{'features' if about is None else 'images'} to classes: {output}")
 
 
 @app.command()
@@ -315,7 +268,7 @@ def add(
     """A late client joins a saved run."""
     from headstart.runs.change import add as change
 
-    _changed(change(run_folder, client, data), f"{client} is in")
+    show_change(change(run_folder, client, data), f"{client} is in")
 
 
 @app.command()
@@ -329,7 +282,7 @@ def forget(
     """Take a client out of a saved run, as if it had never joined."""
     from headstart.runs.change import forget as change
 
-    _changed(change(run_folder, client, data), f"{client} is out")
+    show_change(change(run_folder, client, data), f"{client} is out")
 
 
 @app.command()
@@ -354,15 +307,15 @@ def reproduce(
     known = catalogue()
     if name is None:
         for one in known.values():
-            _say(f"{one.name:<18} {one.paper}: {one.title}")
+            say(f"{one.name:<18} {one.paper}: {one.title}")
         return
     if name not in known:
         raise HeadstartError(f"reproduce: expected one of {', '.join(known)}, got {name!r}")
-    with _bar() as show:
+    with bar() as show:
         table = again(name, find(known[name].needs, sources or [], show), seeds, show)
     sys.stdout.write(table.markdown())
     if output is not None:
-        _say(f"saved: {save(table, output)}")
+        say(f"saved: {save(table, output)}")
 
 
 @app.command(name="list")
@@ -403,68 +356,10 @@ def doctor() -> None:
     out.print(table)
 
 
-# -- what is shown --------------------------------------------------------------------------------
-
-
-def _show(results: dict[str, Any], extra: list[tuple[str, float]] | None = None) -> None:
-    """The table of heads: accuracy, personal accuracy, bytes."""
-    personal = any(row["personal"] for row in results["heads"])
-    table = Table(title=results["title"], title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("head", no_wrap=True)
-    table.add_column("accuracy", justify="right", no_wrap=True)
-    if personal:
-        table.add_column("personal:\nglobal → OLL → prior", justify="right", no_wrap=True)
-    sent = "exact" if results["exact"] else "sent"
-    for column in (f"bytes:\n{sent}", "\nfloat32", "\nint8", "paper's\nformula"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in results["heads"]:
-        table.add_row(*_cells(row, personal))
-    for title, accuracy in extra or []:
-        table.add_row(title, f"{100 * accuracy:.1f}")
-    out.print(table)
-
-
-def _cells(row: dict[str, Any], personal: bool) -> list[str]:
-    cells = [row["title"], f"{100 * row['accuracy']:.1f}"]
-    if personal:
-        own = row["personal"]
-        cells.append(" → ".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
-    sizes = (
-        row["bytes_per_client"],
-        row["sizes"]["float32"],
-        row["sizes"]["int8"],
-        row["formula_bytes_per_client"],
-    )
-    return [*cells, *(f"{size:,.0f}" for size in sizes)]
-
-
-def _close(results: dict[str, Any], folder: Path) -> None:
-    bits = results["exact"]
-    if bits:
-        word = "the same bits" if bits["same"] else "NOT THE SAME"
-        _say(
-            f"federated total {bits['federated_digest'][:16]}…, pooled total "
-            f"{bits['pooled_digest'][:16]}…: {word}"
-        )
-    _say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
-
-
-def _changed(model: Any, what: str) -> None:
-    about = model.provenance
-    _say(
-        f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
-        f"total {about['total'][:16]}…"
-    )
-
-
 def _model(path: Path) -> Any:
     from headstart.heads.linear import LinearHead
 
     return LinearHead.load(path / "model.safetensors" if path.is_dir() else path)
-
-
-def _say(text: str) -> None:
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _columns(label: str, client: str, domain: str, split: str) -> dict[str, str]:

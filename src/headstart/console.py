@@ -1,0 +1,114 @@
+"""What the command line shows: tables, progress, closing lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from headstart.files import write_text
+
+out = Console()
+err = Console(stderr=True)
+LEFT_OUT = "left out: "  # how `runs.inputs` begins to tell of an image it skips
+
+
+@contextmanager
+def bar(unit: str = "") -> Iterator[Any]:
+    """A progress bar for images or uploads, one line a thing."""
+    columns = (
+        TextColumn("{task.description:<14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, of: int) -> None:
+            if what.startswith(LEFT_OUT):  # stays when the bars are gone
+                bars.console.print(what, markup=False, highlight=False, soft_wrap=True)
+                return
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done)
+
+        yield show
+
+
+def write_csv(columns: dict[str, Any], output: Path | None) -> None:
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    rows = list(zip(*columns.values(), strict=True))
+    writer.writerows(rows)
+    if output is None:
+        sys.stdout.write(text.getvalue())
+    else:
+        write_text(output, text.getvalue())
+        say(f"{len(rows)} predictions in {output}")
+
+
+def show_results(results: dict[str, Any], extra: list[tuple[str, float]] | None = None) -> None:
+    """The table of heads: accuracy, personal accuracy, bytes."""
+    personal = any(row["personal"] for row in results["heads"])
+    table = Table(title=results["title"], title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table.add_column("head", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    if personal:
+        table.add_column("personal:\nglobal → OLL → prior", justify="right", no_wrap=True)
+    sent = "exact" if results["exact"] else "sent"
+    for column in (f"bytes:\n{sent}", "\nfloat32", "\nint8", "paper's\nformula"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in results["heads"]:
+        table.add_row(*_cells(row, personal))
+    for title, accuracy in extra or []:
+        table.add_row(title, f"{100 * accuracy:.1f}")
+    out.print(table)
+
+
+def _cells(row: dict[str, Any], personal: bool) -> list[str]:
+    cells = [row["title"], f"{100 * row['accuracy']:.1f}"]
+    if personal:
+        own = row["personal"]
+        cells.append(" → ".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
+    sizes = (
+        row["bytes_per_client"],
+        row["sizes"]["float32"],
+        row["sizes"]["int8"],
+        row["formula_bytes_per_client"],
+    )
+    return [*cells, *(f"{size:,.0f}" for size in sizes)]
+
+
+def show_end(results: dict[str, Any], folder: Path) -> None:
+    bits = results["exact"]
+    if bits:
+        word = "the same bits" if bits["same"] else "NOT THE SAME"
+        say(
+            f"federated total {bits['federated_digest'][:16]}…, pooled total "
+            f"{bits['pooled_digest'][:16]}…: {word}"
+        )
+    say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
+
+
+def show_change(model: Any, what: str) -> None:
+    about = model.provenance
+    say(
+        f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
+        f"total {about['total'][:16]}…"
+    )
+
+
+def say(text: str) -> None:
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
