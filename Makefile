@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench bench-features clean
+.PHONY: help demo test test-long fuzz lint bench bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,10 @@ test: lint ## install everything, lint, and run the whole suite
 
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
+
+fuzz: $(VENV)/.all ## coverage-guided fuzzing of the decoder, a minute
+	$(PIP) atheris
+	$(BIN)/python tests/fuzz/decoder.py $(VENV)/fuzz-corpus -max_total_time=60
 
 lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
 	$(BIN)/ruff check src tests benchmarks scripts

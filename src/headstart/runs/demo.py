@@ -29,7 +29,6 @@ def demo_config(clients: int = 50, alpha: float = 0.1, seed: int = 0) -> RunConf
             "partition": {"name": "dirichlet", "clients": clients, "alpha": alpha},
             "held_out": 0.3,
             "heads": HEADS,
-            "curve_points": 25,
             "seed": seed,
         }
     )
