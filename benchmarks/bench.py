@@ -18,7 +18,8 @@ dense, checked    the same, when (A_k, B_k) come as messages through the same wi
 bytes, …          messages of every client | Σ_k (d(d+1)/2 + d·C_k) numbers of 4 bytes, A_k and B_k
 int8 and FedCOF   Moments at int8 | FedCOF's client means at float32
 federation        every client measured, sent, decoded, added, and the head solved | scikit-learn's
-                  RidgeClassifier(solver="cholesky") on the pooled float64 data
+                  RidgeClassifier(solver="cholesky") on the pooled float64 data. CPU time is that of
+                  user and system; much of scikit-learn's is the system's (its dense one-hot matrix)
 memory, …         the server's peak beyond its inputs, in a process of its own | the allowance
 two threads       `fold, decoded` | dsyrk, both with two BLAS threads, a quarter of the clients, by
                   the clock on the wall: only an idle machine shows what two cores can do
