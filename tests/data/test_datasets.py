@@ -270,10 +270,12 @@ def test_a_bad_folder_is_refused(tmp_path, stored, message):
 
 
 @pytest.mark.parametrize("name", ["photo.jpg", "photo.PNG", "photo.webp"])
-def test_images_need_an_extractor(tmp_path, name):
+def test_an_image_is_not_a_feature_file(tmp_path, name):
+    refuse(tmp_path / name, "no such file")
     store(tmp_path, "cat/a.npy", [1.0])
     (tmp_path / "cat" / name).write_bytes(b"")
-    refuse(tmp_path, "images need an extractor, and only feature files are accepted now")
+    refuse(tmp_path / "cat" / name, "a single image is not a dataset; expected a folder client/cl")
+    refuse(tmp_path, r"expected feature arrays \(.npy\), got an image; a folder holds either")
 
 
 def test_an_unknown_source_is_refused(tmp_path):

@@ -173,7 +173,7 @@ def test_content_is_that_of_the_bytes(tmp_path):
 
 def test_lengths_are_checked(tmp_path):
     source = load_images(plant(tmp_path, a__b=None, a__c=None)).source
-    with pytest.raises(DataError, match=r"clients: expected one an image \(2\), got 1"):
+    with pytest.raises(DataError, match=r"clients: expected one for each image \(2\), got 1"):
         ImageSet("x", source, [0, 1], np.array(["a"]))
 
 

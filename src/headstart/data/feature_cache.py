@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.image_set import ImageSet
+from headstart.data.sample_set import SampleSet
 from headstart.errors import DataError
 from headstart.files import write_text
 
@@ -35,7 +35,7 @@ FORMAT = "headstart-features-1"
 HEADER = 128  # bytes of an .npy header of two dimensions
 SETTLED = 2 * 10**9  # ns after which a file that has not changed is trusted not to have
 
-Corrupt = tuple[int, str]  # which image, and why
+Corrupt = tuple[int, str]  # which sample, and why
 
 
 def default_cache() -> Path:
@@ -259,9 +259,9 @@ class Hashes:
     known: dict[str, list[Any]]
 
     @classmethod
-    def of(cls, cache: Path, images: ImageSet) -> Hashes:
+    def of(cls, cache: Path, samples: SampleSet) -> Hashes:
         """What is known of the files of this source; nothing, when the record is unreadable."""
-        root = hashlib.sha256(str(images.source.root.resolve()).encode()).hexdigest()
+        root = hashlib.sha256(str(samples.source.root.resolve()).encode()).hexdigest()
         path = cache / "hashes" / f"{root}.json"
         try:
             known = json.loads(path.read_text())
@@ -269,18 +269,18 @@ class Hashes:
             known = {}
         return cls(path, known if isinstance(known, dict) else {})
 
-    def get(self, images: ImageSet, i: int) -> str:
+    def get(self, samples: SampleSet, i: int) -> str:
         """The hash of sample `i`, from the record or from its bytes."""
-        stamp = images.source.stamp(i)
+        stamp = samples.source.stamp(i)
         if stamp is None:
-            return images.content(i)
-        entry = self.known.get(images.where(i))
+            return samples.content(i)
+        entry = self.known.get(samples.where(i))
         if isinstance(entry, list) and len(entry) == 4 and entry[:3] == list(stamp):
             return str(entry[3])
-        digest = images.content(i)
+        digest = samples.content(i)
         # One that changed a moment ago may change again within the clock's resolution.
         if time.time_ns() - max(stamp[1:]) > SETTLED:
-            self.known[images.where(i)] = [*stamp, digest]
+            self.known[samples.where(i)] = [*stamp, digest]
         return digest
 
     def save(self) -> None:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from headstart.errors import DataError
 from headstart.labels import as_labels
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+Lines: TypeAlias = list[tuple[int, list[str]]]  # of a CSV file: the line number, the cells
 
 
 def read(path: Path, columns: Columns) -> Table:
@@ -28,11 +29,15 @@ def read(path: Path, columns: Columns) -> Table:
     if path.is_dir():
         return read_folder(path)
     reader = {".csv": read_csv, ".parquet": read_parquet, ".npz": read_npz}.get(path.suffix.lower())
-    if path.suffix.lower() in IMAGES:
-        raise DataError(_image_message(path))
     if not path.exists():
         raise DataError(
             f"{path}: no such file; expected 'digits', a .csv, .parquet or .npz file, or a folder"
+        )
+    if path.suffix.lower() in IMAGES:
+        raise DataError(
+            f"{path}: a single image is not a dataset; expected a folder client/class/file or "
+            "class/file, a .zip or a CIFAR .tar.gz of images, or a .csv, .parquet or .npz file "
+            "of features"
         )
     if reader is None:
         raise DataError(f"{path}: expected a .csv, .parquet or .npz file, got {path.suffix!r}")
@@ -50,39 +55,52 @@ def read(path: Path, columns: Columns) -> Table:
 
 def read_csv(path: Path, columns: Columns) -> Table:
     """A header, then a sample a line; columns without a role are features."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            _check_header(path, header, columns)
-            lines = [(reader.line_num, row) for row in reader if row]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: expected a CSV file in UTF-8: {error}") from error
-    _check_widths(path, len(header), lines)
-    roles = {role: header.index(c) for role, c in columns.roles().items() if c in header}
-    inputs = [column for column in range(len(header)) if column not in roles.values()]
-    text = {
-        role: _text_column(path, lines, roles[role], role)
-        for role in columns.told()
-        if role in roles
-    }
+    header, lines = csv_lines(path)
+    columns.check(path, header)
+    roles = columns.roles().values()
+    inputs = [at for at, name in enumerate(header) if name not in roles]
+    if not inputs:
+        raise DataError(f"{path}: expected at least one feature column, got only {header}")
+    text = csv_text(path, header, lines, columns)
     features = _csv_features(path, header, inputs, lines)
     labels = text_labels(text["label"]) if "label" in text else None
     return assemble(path, columns, features, labels, text)
 
 
-def _check_header(path: Path, header: list[str], columns: Columns) -> None:
+def csv_lines(path: Path) -> tuple[list[str], Lines]:
+    """The header, and the cells of each row with the line where it ends."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [cell.strip() for cell in next(reader, [])]
+            _check_header(path, header)
+            lines = [(reader.line_num, row) for row in reader if row]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: expected a CSV file in UTF-8: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    _check_widths(path, len(header), lines)
+    return header, lines
+
+
+def csv_text(path: Path, header: list[str], lines: Lines, columns: Columns) -> dict[str, list[str]]:
+    """Role by role, the columns that are asked for and present."""
+    return {
+        role: _text_column(path, lines, header.index(name), role)
+        for role, name in columns.told().items()
+        if name in header
+    }
+
+
+def _check_header(path: Path, header: list[str]) -> None:
     if not any(header):
         raise DataError(f"{path}: expected a header line, got an empty file")
-    columns.check(path, header)
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{path}: expected unique column names, got {twice!r} twice")
-    if set(header) <= set(columns.roles().values()):
-        raise DataError(f"{path}: expected at least one feature column, got only {header}")
 
 
-def _check_widths(path: Path, width: int, lines: list[tuple[int, list[str]]]) -> None:
+def _check_widths(path: Path, width: int, lines: Lines) -> None:
     for row, (line, cells) in enumerate(lines, 1):
         if len(cells) != width:
             raise DataError(
@@ -91,7 +109,7 @@ def _check_widths(path: Path, width: int, lines: list[tuple[int, list[str]]]) ->
             )
 
 
-def _text_column(path: Path, lines: list[tuple[int, list[str]]], at: int, role: str) -> list[str]:
+def _text_column(path: Path, lines: Lines, at: int, role: str) -> list[str]:
     texts = [cells[at].strip() for _, cells in lines]
     if "" in texts:
         row = texts.index("")
@@ -101,9 +119,7 @@ def _text_column(path: Path, lines: list[tuple[int, list[str]]], at: int, role: 
     return texts
 
 
-def _csv_features(
-    path: Path, header: list[str], inputs: list[int], lines: list[tuple[int, list[str]]]
-) -> Features:
+def _csv_features(path: Path, header: list[str], inputs: list[int], lines: Lines) -> Features:
     features = np.empty((len(lines), len(inputs)))
     for row, (line, cells) in enumerate(lines):
         try:
@@ -330,16 +346,12 @@ def _visible(folder: Path, depth: int) -> Iterator[Path]:
 def _check_suffixes(paths: list[Path]) -> None:
     for path in paths:
         if path.suffix.lower() in IMAGES:
-            raise DataError(_image_message(path))
+            raise DataError(
+                f"{path}: expected feature arrays (.npy), got an image; a folder holds either "
+                "features or images, and load_images reads the latter"
+            )
         if path.suffix.lower() != ".npy":
             raise DataError(f"{path}: expected feature arrays (.npy), got {path.suffix!r}")
-
-
-def _image_message(path: Path) -> str:
-    return (
-        f"{path}: images need an extractor, and only feature files are accepted now: "
-        "a .csv, .parquet or .npz file, or a folder of .npy files"
-    )
 
 
 def _check_depths(root: Path, paths: list[Path]) -> int:

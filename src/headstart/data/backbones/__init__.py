@@ -1,4 +1,6 @@
-"""Extractors: published networks by name, any .onnx file, any function. Nothing here needs torch.
+"""Extractors: published networks by name, any .onnx file, any function; sentences have their own.
+
+Nothing here needs torch.
 
 >>> from headstart.data import backbones
 >>> sorted(backbones.names())
@@ -8,5 +10,20 @@
 from headstart.data.backbones.catalogue import names
 from headstart.data.backbones.extractor import Extractor, extractor, from_callable, from_onnx
 from headstart.data.backbones.preprocess import Preprocess
+from headstart.data.backbones.text import (
+    TextExtractor,
+    text_extractor,
+    text_names,
+)
 
-__all__ = ["Extractor", "Preprocess", "extractor", "from_callable", "from_onnx", "names"]
+__all__ = [
+    "Extractor",
+    "Preprocess",
+    "TextExtractor",
+    "extractor",
+    "from_callable",
+    "from_onnx",
+    "names",
+    "text_extractor",
+    "text_names",
+]

@@ -112,7 +112,7 @@ def extractor(
     known = network(str(name_or_path))
     prepare = known.fitting(preprocess)
     path = known.weights.find(weights, download=download)
-    identity = identify(known.name, digest(path), prepare)
+    identity = identify(known.name, digest(path), prepare.settings())
     about = properties(known.name, identity, known.bound, prepare)
     kept = None if cache is None else Path(cache)
     source = Published(known, path, prepare.size, identity, about, engine, threads, kept)
@@ -146,7 +146,7 @@ def from_onnx(
     source = File(path, _output(path, probe, output), data, probe)
     dimension = _dimension(path, source, (batch, 3, prepare.size, prepare.size))
     content = hashlib.sha256(data).hexdigest()
-    identity = identify("onnx", f"{content} {source.output}", prepare)
+    identity = identify("onnx", f"{content} {source.output}", prepare.settings())
     limit = bound or float(told.get("bound", BOUND))
     checks.positive("bound", limit)
     return Extractor(path.stem, dimension, prepare, limit, identity, batch, source)
@@ -169,13 +169,13 @@ def from_callable(
     checks.positive("bound", bound)
     _check_counts(batch, None)
     prepare = preprocess or Preprocess()
-    identity = identify("function", f"{name} {dimension}", prepare)
+    identity = identify("function", f"{name} {dimension}", prepare.settings())
     return Extractor(name, dimension, prepare, bound, identity, batch, Function(name, call))
 
 
-def identify(name: str, content: str, preprocess: Preprocess) -> str:
+def identify(name: str, content: str, settings: Mapping[str, Any]) -> str:
     """SHA-256 over what decides the features: network, weights, preprocessing; not the engine."""
-    parts = ["headstart extractor", _VERSION, name, content, preprocess.settings()]
+    parts = ["headstart extractor", _VERSION, name, content, settings]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

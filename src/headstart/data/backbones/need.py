@@ -7,7 +7,7 @@ from typing import Any
 
 from headstart.errors import DataError
 
-_EXTRAS = {"PIL": "vision", "onnxruntime": "vision"}
+_EXTRAS = {"PIL": "vision", "onnxruntime": "vision", "safetensors": "text"}
 _PIP = {"PIL": "pillow"}
 
 

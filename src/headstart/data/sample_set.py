@@ -1,0 +1,102 @@
+"""A set of samples that are decoded one by one, when asked: only labels and names are in memory.
+
+A source (files, an archive, the rows of a table) gives the bytes of a sample and decodes them; what
+identifies a sample is the hash of those bytes, wherever they are stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.errors import DataError
+from headstart.labels import Labels, as_labels
+
+Stamp: TypeAlias = tuple[int, int, int]  # size, mtime_ns, ctime_ns
+
+_ADDRESS = re.compile(r" ?<[^<>]* at 0x[0-9a-fA-F]+>")
+
+
+class CorruptSample(DataError):
+    """A sample whose bytes cannot be read or decoded; `reason` does not depend on where it is."""
+
+    def __init__(self, where: str, reason: object) -> None:
+        self.reason = " ".join(_ADDRESS.sub("", str(reason)).split())[:200]
+        super().__init__(f"{where}: {self.reason}")
+
+
+class Source(Protocol):
+    """Where samples come from; safe to use from several threads."""
+
+    @property
+    def root(self) -> Path:
+        """The file or folder that holds the samples."""
+
+    def __len__(self) -> int: ...
+
+    def where(self, i: int) -> str:
+        """The name of sample `i`, for people."""
+
+    def read(self, i: int) -> bytes:
+        """The bytes of sample `i`, or `CorruptSample`."""
+
+    def decode(self, data: bytes, where: str) -> Any:
+        """What an extractor's preprocessing takes, from the bytes of a sample."""
+
+    def stamp(self, i: int) -> Stamp | None:
+        """What changes when the file of sample `i` does; None when hashing it is as cheap."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSet:
+    """Labelled samples: decoded by `open`, never held; they keep the order of the source."""
+
+    name: str
+    source: Source
+    labels: Labels
+    clients: NDArray[np.str_] | None = None
+    domains: NDArray[np.str_] | None = None
+    test: NDArray[np.bool_] | None = None
+    kind: ClassVar[str] = "sample"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", as_labels(self.labels, f"{self.name}: labels"))
+        if not len(self.source):
+            raise DataError(f"{self.name}: expected at least one {self.kind}, got none")
+        for field in ("labels", "clients", "domains", "test"):
+            values = getattr(self, field)
+            if values is not None and len(values) != len(self.source):
+                raise DataError(
+                    f"{self.name}: {field}: expected one for each {self.kind} "
+                    f"({len(self.source)}), got {len(values)}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def open(self, i: int) -> Any:
+        """Sample `i`, decoded; `CorruptSample` when it cannot be."""
+        return self.source.decode(self.source.read(i), self.where(i))
+
+    def content(self, i: int) -> str:
+        """The SHA-256 of the bytes of sample `i`; of an unreadable one, that of the reason."""
+        return fetch(self.source, i)[1]
+
+    def where(self, i: int) -> str:
+        """The name of sample `i`, for people."""
+        return self.source.where(i)
+
+
+def fetch(source: Source, i: int) -> tuple[bytes | CorruptSample, str]:
+    """The bytes of sample `i`, or why there are none, and the hash that identifies them."""
+    try:
+        data = source.read(i)
+    except CorruptSample as bad:
+        return bad, hashlib.sha256(f"unreadable: {bad.reason}".encode()).hexdigest()
+    return data, hashlib.sha256(data).hexdigest()

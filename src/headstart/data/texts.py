@@ -1,0 +1,85 @@
+"""Sentences in a table: a .csv file with a column of text beside the usual ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from headstart.data.files import csv_lines, csv_text
+from headstart.data.sample_set import SampleSet, Stamp
+from headstart.data.table import Columns, split_mask, text_labels
+from headstart.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """The cells of one column; they are in memory, so that hashing them is cheap."""
+
+    root: Path
+    texts: tuple[str, ...]
+    lines: tuple[int, ...]  # of the file, where each row ends
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def where(self, i: int) -> str:
+        return f"{self.root}: row {i + 1} (line {self.lines[i]})"
+
+    def read(self, i: int) -> bytes:
+        return self.texts[i].encode()
+
+    def decode(self, data: bytes, where: str) -> str:
+        return data.decode()
+
+    def stamp(self, i: int) -> Stamp | None:
+        return None
+
+
+class TextSet(SampleSet):
+    """Labelled sentences."""
+
+    kind: ClassVar[str] = "text"
+
+
+def load_texts(
+    source: str | Path,
+    *,
+    text: str = "text",
+    label: str = "label",
+    client: str = "client",
+    domain: str = "domain",
+    split: str = "split",
+    labelled: bool = True,
+) -> TextSet:
+    """The sentences in the column `text` of a .csv file; columns without a role are left alone.
+
+    Only the label is required, and without `labelled` not even that: every label is then "".
+    """
+    path = Path(source)
+    if path.suffix.lower() != ".csv":
+        raise DataError(f"{path}: expected a .csv file of sentences, got {path.suffix!r}")
+    columns = Columns(label, client, domain, split, labelled)
+    header, lines = csv_lines(path)
+    if text not in header:
+        found = ", ".join(map(repr, header[:12]))
+        raise DataError(f"{path}: expected a column {text!r} (text), got {found}")
+    columns.check(path, header)
+    told = csv_text(path, header, lines, columns)
+    at = header.index(text)
+    rows = tuple(cells[at] for _, cells in lines)
+    labels = text_labels(told["label"]) if "label" in told else np.full(len(rows), "", np.str_)
+
+    def names(role: str) -> np.ndarray | None:
+        return np.array(told[role], dtype=np.str_) if role in told else None
+
+    return TextSet(
+        path.stem,
+        Sentences(path, rows, tuple(line for line, _ in lines)),
+        labels,
+        names("client"),
+        names("domain"),
+        split_mask(told["split"], f"{path}: {split!r}") if "split" in told else None,
+    )
