@@ -7,6 +7,7 @@ import headstart as hs
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, Step
 from headstart.federation.simulator import Simulator, Sync
+from headstart.personal import VARIANTS, Settings
 
 
 def federation(clients=23, dimension=12, seed=0, **how):
@@ -124,12 +125,14 @@ def test_personal_tallies_are_each_clients_own():
         )
     )
     tallies = sim.evaluate(steps.personal(), steps.with_head(model))
-    for name, (tested, plain, oll, _) in tallies.items():
+    for name, (tested, plain, oll, _, ridge) in tallies.items():
         own = sim.data[name]
         assert tested == len(own.test_labels)
         assert plain == (model.predict(own.test_features) == own.test_labels).sum()
         mine = model.restrict(np.unique(own.labels))
         assert oll == (mine.predict(own.test_features) == own.test_labels).sum()
+        fitted = VARIANTS["ridge"](model, own.features, own.labels, Settings())
+        assert ridge == (fitted.predict(own.test_features) == own.test_labels).sum()
 
 
 def test_a_step_is_plain_data():

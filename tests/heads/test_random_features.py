@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 from headstart import (
     ClassSums,
     DataError,
+    Fed3R,
     Fed3RRandomFeatures,
     HeadstartError,
     KernelRidge,
@@ -91,6 +92,17 @@ def test_fed3r_rf_is_ridge_on_the_map():
     expected = np.linalg.solve(phi.T @ phi + 0.1 * np.eye(30), phi.T @ np.eye(3)[Y])
     np.testing.assert_allclose(solved.weights, expected.T, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(solved.scores(Z), phi @ expected, atol=1e-8)
+
+
+def test_fed3r_rf_with_within_scatter_is_fed3r_with_it_on_the_map():
+    how = {"ridge": 0.1, "scatter": "within", "shrinkage": 0.01}
+    head = Fed3RRandomFeatures(dimension=30, bandwidth=2.0, **how)
+    solved = head.solve(head.measure(Z, Y))
+    plain = Fed3R(**how)
+    expected = plain.solve(plain.measure(RandomFeatures(30, 2.0)(Z), Y))
+    np.testing.assert_allclose(solved.weights, expected.weights, rtol=1e-6, atol=1e-9)
+    with pytest.raises(HeadstartError, match="scatter"):
+        Fed3RRandomFeatures(scatter="other")
 
 
 def test_fed3r_rf_tends_to_kernel_ridge():

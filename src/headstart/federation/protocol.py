@@ -6,7 +6,7 @@ closure, so a remote client runs the same step that a simulated one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,13 +31,17 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What a client holds and never sends: its samples, its own test part, its secret."""
+    """What a client holds and never sends: its samples, its own test part, its secret.
+
+    `memory` is what it keeps between the rounds of a training: plain arrays, which it changes.
+    """
 
     features: NDArray[Any]
     labels: Labels
     test_features: NDArray[Any] | None = None
     test_labels: Labels | None = None
     secret: bytes | None = None
+    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def emptied(self) -> ClientData:
         """The same client with nothing to say: its statistics are zeros."""
@@ -46,6 +50,9 @@ class ClientData:
 
 Work = Callable[[ClientData, Mapping[str, Any], Arrays], Summable]
 STEPS: dict[str, Work] = {}
+# Work that a simulation may do for many clients at once: the answers of some, or the sum of all.
+Together = Callable[[Mapping[str, ClientData], Mapping[str, Any], Arrays], Iterable[Upload]]
+TOGETHER: dict[str, Together] = {}
 
 
 def register(name: str) -> Callable[[Work], Work]:
@@ -54,6 +61,21 @@ def register(name: str) -> Callable[[Work], Work]:
     def put(work: Work) -> Work:
         STEPS[name] = work
         return work
+
+    return put
+
+
+def register_together(name: str) -> Callable[[Together], Together]:
+    """The same for work on many clients; on one client it is the work of that name."""
+
+    def put(together: Together) -> Together:
+        def alone(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
+            ((_, answer),) = together({"": client}, params, broadcast)
+            return answer
+
+        TOGETHER[name] = together
+        STEPS[name] = alone
+        return together
 
     return put
 

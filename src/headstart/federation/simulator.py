@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headstart import threads
 from headstart.errors import DataError, HeadstartError
 from headstart.federation import steps  # noqa: F401  (registers what clients can do)
-from headstart.federation.protocol import Arrays, ClientData, Step, Upload, perform
+from headstart.federation.protocol import TOGETHER, Arrays, ClientData, Step, Upload, perform
 from headstart.statistics.base import total
 
 
@@ -30,13 +30,15 @@ def secret_of(seed: int, client: str) -> bytes:
 class Simulator:
     """Clients in this process. Each answer is encoded, counted, decoded and checked as a real one.
 
-    `precision` is that of the wire (None: float32, or whole for exact statistics).
+    `precision` is that of the wire (None: float32, or whole for exact statistics). Work that can be
+    done for many clients at once is (`together`); the server then sees the sum of their answers.
     """
 
     data: Mapping[str, ClientData]
     seed: int = 0
     precision: str | None = None
     sent: Counter[str] = field(default_factory=Counter)  # bytes up, by client
+    together: bool = True
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -49,23 +51,42 @@ class Simulator:
     def uploads(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Upload]:
-        for name in self._chosen(cohort):
+        names = self._chosen(cohort)
+        if self.together and step.name in TOGETHER:
+            yield from self._at_once(step, names, broadcast or {})
+            return
+        for name in names:
             message = self.message(step, name, broadcast)
             kind, data = message
             self.sent[name] += len(data)
             yield (name,), kind.from_bytes(data)
 
+    def _at_once(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Upload]:
+        """A sum has the arrays of each of its parts, so its size is what each client sends."""
+        clients = {name: self._client(name) for name in names}
+        for ids, answer in TOGETHER[step.name](clients, step.params, broadcast):
+            data = self._encoded(answer)
+            self.sent.update(dict.fromkeys(ids, len(data)))
+            yield ids, type(answer).from_bytes(data)
+
+    def _client(self, name: str) -> ClientData:
+        client = self.data[name]
+        if client.secret is None:
+            return replace(client, secret=secret_of(self.seed, name))
+        return client
+
     def message(
         self, step: Step, name: str, broadcast: Arrays | None = None, *, silent: bool = False
     ) -> tuple[Any, bytes]:
         """The type and the bytes of one client's answer; a `silent` one sends zeros."""
-        client = self.data[name]
-        if client.secret is None:
-            client = replace(client, secret=secret_of(self.seed, name))
+        client = self._client(name)
         with threads.for_size(len(client.labels)):
             answer = perform(step, client.emptied() if silent else client, broadcast or {})
-            coarse = None if getattr(answer, "lattice", None) else self.precision
-            return type(answer), answer.to_bytes(coarse)
+            return type(answer), self._encoded(answer)
+
+    def _encoded(self, answer: Any) -> bytes:
+        data: bytes = answer.to_bytes(None if getattr(answer, "lattice", None) else self.precision)
+        return data
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

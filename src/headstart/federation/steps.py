@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from headstart import heads
 from headstart.federation.protocol import Arrays, ClientData, Step, register
 from headstart.heads.base import settings
+from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
+from headstart.personal import VARIANTS, Settings, known
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
-
-PERSONAL = ("global", "oll", "prior")  # the head as it came; only local labels; local prior
 
 
 def measure(head: Any, *, exact: bool = False, bound: float = 16.0) -> Step:
@@ -24,14 +25,17 @@ def measure(head: Any, *, exact: bool = False, bound: float = 16.0) -> Step:
     return Step("measure", params)
 
 
-def calibrate() -> Step:
-    """Ask for the training loss of the broadcast head at every temperature."""
-    return Step("calibrate")
+def calibrate(leverage: Leverage | None = None) -> Step:
+    """Ask for the training loss of the broadcast head at every temperature.
+
+    With the head's leverage: as if each sample had been left out of its solution.
+    """
+    return Step("calibrate", {"leverage": asdict(leverage)} if leverage else {})
 
 
-def personal(smoothing: float = 0.5) -> Step:
+def personal(smoothing: float = 0.5, leverage: Leverage | None = None) -> Step:
     """Ask how the broadcast head does on the client's own test part, made its own or not."""
-    return Step("personal", {"smoothing": smoothing})
+    return Step("personal", {"smoothing": smoothing, "leverage": asdict(leverage or Leverage())})
 
 
 def with_head(head: LinearHead) -> dict[str, NDArray[Any]]:
@@ -57,25 +61,20 @@ def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -
 
 @register("calibrate")
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    return Tally(_head(broadcast).losses(client.features, client.labels))
+    leverage = Leverage(**params["leverage"]) if "leverage" in params else None
+    return Tally(_head(broadcast).losses(client.features, client.labels, leverage))
 
 
 @register("personal")
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    """[tested, hits of each of PERSONAL]; the prior and the classes are of the training part."""
+    """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
     z, y = client.test_features, client.test_labels
     if z is None or y is None or not len(y):
-        return Tally(np.zeros(1 + len(PERSONAL)))
+        return Tally(np.zeros(1 + len(VARIANTS)))
     head = _head(broadcast)
-    classes, counts = np.unique(client.labels, return_counts=True)
-    known = np.isin(classes, head.classes)
-    if not known.any():
-        return Tally(np.array([len(y), *[0.0] * len(PERSONAL)]))
-    own = dict(zip(classes[known].tolist(), counts[known].tolist(), strict=True))
-    variants = (
-        head,
-        head.restrict(classes[known]),
-        head.with_prior(own, smoothing=params["smoothing"]),
-    )
-    hits = [float((variant.predict(z) == y).sum()) for variant in variants]
+    if not known(head, client.labels).any():
+        return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
+    told = Settings(params["smoothing"], Leverage(**params["leverage"]))
+    made = (make(head, client.features, client.labels, told) for make in VARIANTS.values())
+    hits = [float((own.predict(z) == y).sum()) for own in made]
     return Tally(np.array([float(len(y)), *hits]))

@@ -15,10 +15,13 @@ from numpy.typing import ArrayLike
 
 from headstart.errors import HeadstartError
 from headstart.heads.base import Measurement, choice, flag, number
+from headstart.heads.leverage import Leverage, leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import (
+    Normal,
     RidgePath,
+    inverse,
     normal,
     ridge_path,
     solve,
@@ -69,6 +72,31 @@ class Fed3R:
         return ridge_path(normal(total, bias=self.bias))
 
     def solve(self, total: Moments) -> LinearHead:
+        equations, matrix, ridge, shrunk = self._system(total)
+        weights = solve(matrix, equations.sums, shrunk)
+        bias = equations.bias(weights)
+        scale = self._scales(weights, equations.counts)
+        prior = None if self.normalize else _carried(equations.counts, self.rebalance)
+        return LinearHead(
+            weights * scale[:, None],
+            bias * scale,
+            total.classes,
+            prior=prior,
+            provenance=provenance(self, total, ridge=ridge),
+        )
+
+    def leverage(self, total: Moments) -> Leverage:
+        """Of the samples on their own scores. (Of the within-class scatter it is not known.)"""
+        if self.scatter == "within":
+            return Leverage()
+        equations, matrix, _, shrunk = self._system(total)
+        inverted = inverse(matrix, shrunk)
+        weights = equations.sums @ inverted
+        scale = float(np.mean(1.0 / self._scales(weights, equations.counts)))
+        return leverage(inverted, shrunk, float(total.samples), scale, self.bias)
+
+    def _system(self, total: Moments) -> tuple[Normal, np.ndarray, float, float]:
+        """The equations, M, the ridge λ, and λ with the shrinkage."""
         equations = normal(total, bias=self.bias)
         ridge = ridge_path(equations).best if self.ridge == "gcv" else float(self.ridge)
         g, matrix = equations.counts, equations.matrix
@@ -78,19 +106,13 @@ class Fed3R:
             if equations.mean is None:
                 mean = equations.sums.sum(axis=0) / n
                 matrix += n * np.outer(mean, mean)
-        weights = solve(matrix, equations.sums, ridge + self.shrinkage * (n - classes))
-        bias = equations.bias(weights)
-        scale = (
-            1.0 / unit_rows(weights) if self.normalize else (n / (classes * g)) ** self.rebalance
-        )
-        prior = None if self.normalize else _carried(g, self.rebalance)
-        return LinearHead(
-            weights * scale[:, None],
-            bias * scale,
-            total.classes,
-            prior=prior,
-            provenance=provenance(self, total, ridge=ridge),
-        )
+        return equations, matrix, ridge, ridge + self.shrinkage * (n - classes)
+
+    def _scales(self, weights: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """What each row is multiplied by: 1/‖W_c‖, or Γ_c^α."""
+        if self.normalize:
+            return np.asarray(1.0 / unit_rows(weights))
+        return np.asarray((g.sum() / (len(g) * g)) ** self.rebalance)
 
 
 def _carried(g: np.ndarray, rebalance: float) -> np.ndarray:

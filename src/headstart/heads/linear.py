@@ -19,6 +19,7 @@ from scipy.special import softmax
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.files import write_bytes
 from headstart.heads.features import RandomFeatures
+from headstart.heads.leverage import Leverage
 from headstart.labels import Labels, as_labels, same_kind
 from headstart.statistics import wire
 from headstart.statistics.wire import CLASSES, Field, Limits, Schema
@@ -95,11 +96,17 @@ class LinearHead:
 
     # -- temperature ---------------------------------------------------------------------------
 
-    def losses(self, features: ArrayLike, labels: ArrayLike) -> Array:
-        """Summed cross-entropy at each of TEMPERATURES: adds over clients, as a sum must."""
+    def losses(
+        self, features: ArrayLike, labels: ArrayLike, leverage: Leverage | None = None
+    ) -> Array:
+        """Summed cross-entropy at each of TEMPERATURES: adds over clients, as a sum must.
+
+        With a `leverage`, of the scores that each training sample would have had, left out.
+        """
         scores, y = self._scored(features, labels)
         known = np.isin(y, self.classes)
         scores, truth = scores[known], np.searchsorted(self.classes, y[known])
+        scores = leverage.left_out(scores, truth) if leverage else scores
         scores -= scores.max(axis=1, keepdims=True, initial=-np.inf)
         own = scores[np.arange(len(truth)), truth].sum()
         return np.array(
@@ -117,11 +124,16 @@ class LinearHead:
             shift = 0.5 * (left - right) / bend if bend > 0 else 0.0
         return replace(self, temperature=float(TEMPERATURES[at] * np.exp(shift * step)))
 
-    def calibrate(self, features: ArrayLike, labels: ArrayLike) -> LinearHead:
-        """With the temperature of the lowest cross-entropy on these (training) samples."""
+    def calibrate(
+        self, features: ArrayLike, labels: ArrayLike, leverage: Leverage | None = None
+    ) -> LinearHead:
+        """With the temperature of the lowest cross-entropy on these (training) samples.
+
+        A head that nearly interpolates them is far too sure of itself; its `leverage` helps.
+        """
         if not np.isin(as_labels(labels), self.classes).any():
             raise DataError("labels: expected samples of the head's classes, got none")
-        return self.calibrated(self.losses(features, labels))
+        return self.calibrated(self.losses(features, labels, leverage))
 
     def _calibrated(self) -> float:
         if self.temperature is None:

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from headstart.errors import SolveError
 from headstart.heads.base import Measurement, number
 from headstart.heads.features import RandomFeatures
-from headstart.heads.fed3r import Fed3R, check_ridge
+from headstart.heads.fed3r import Fed3R
+from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import RidgePath
@@ -33,13 +34,15 @@ class Fed3RRandomFeatures:
     ridge: float | str = 0.01
     seed: int = 0
     normalize: bool = True
+    scatter: str = "total"
+    shrinkage: float = 0.0
 
     name: ClassVar[str] = "fed3r-rf"
     title: ClassVar[str] = "Fed3R-RF"
     statistic: ClassVar[type[Moments]] = Moments
 
     def __post_init__(self) -> None:
-        check_ridge(self.ridge)
+        _ = self._ridge_head  # which checks what it shares with Fed3R
         number("dimension", self.dimension, 1)
         number("bandwidth", self.bandwidth, strict=True)
 
@@ -67,10 +70,14 @@ class Fed3RRandomFeatures:
 
     @property
     def _ridge_head(self) -> Fed3R:
-        return Fed3R(ridge=self.ridge, normalize=self.normalize)
+        shared = {key: getattr(self, key) for key in ("ridge", "normalize", "scatter", "shrinkage")}
+        return Fed3R(**shared)
 
     def path(self, total: Moments) -> RidgePath:
         return self._ridge_head.path(total)
+
+    def leverage(self, total: Moments) -> Leverage:
+        return self._ridge_head.leverage(total)
 
     def solve(self, total: Moments) -> LinearHead:
         head = self._ridge_head.solve(total)

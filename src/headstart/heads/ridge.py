@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg.lapack import dpotri
 
 from headstart.errors import SolveError
 from headstart.statistics.moments import Moments
@@ -54,21 +55,30 @@ def within_scatter(a: Array, b: Array, g: Array) -> Array:
 
 def solve(matrix: Array, rhs: Array, ridge: float) -> Array:
     """W = (M + λI)⁻¹Bᵀ, one row a class; a clear error when M + λI is not positive."""
-    shifted = matrix.copy()
-    shifted[np.diag_indices_from(shifted)] += ridge
-    try:
-        factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        raise SolveError(
-            f"ridge: with λ = {ridge:g} the matrix of dimension {len(matrix)} is not positive "
-            f"definite; give a larger ridge (or ridge='gcv'), or fewer, less repetitive features"
-        ) from None
-    weights = np.asarray(cho_solve(factor, rhs.T, check_finite=False)).T
+    weights = np.asarray(cho_solve(_factor(matrix, ridge), rhs.T, check_finite=False)).T
     if not np.isfinite(weights).all():
         raise SolveError(
             f"ridge: λ = {ridge:g} gives weights that are not finite; give a larger one"
         )
     return weights
+
+
+def inverse(matrix: Array, ridge: float) -> Array:
+    """(M + λI)⁻¹."""
+    found, _ = dpotri(_factor(matrix, ridge)[0], lower=1)
+    return np.tril(found) + np.tril(found, -1).T
+
+
+def _factor(matrix: Array, ridge: float) -> tuple[Array, bool]:
+    shifted = matrix.copy()
+    shifted[np.diag_indices_from(shifted)] += ridge
+    try:
+        return cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        raise SolveError(
+            f"ridge: with λ = {ridge:g} the matrix of dimension {len(matrix)} is not positive "
+            f"definite; give a larger ridge (or ridge='gcv'), or fewer, less repetitive features"
+        ) from None
 
 
 @dataclass(frozen=True)
