@@ -17,9 +17,10 @@ import atheris
 with atheris.instrument_imports(include=["headstart"]):
     import headstart as hs
     from headstart.statistics.tally import Tally
+    from headstart.statistics.vectors import Vectors
 
     # Names load when first used: here, so that the fuzzer sees their code.
-    READERS = (hs.Moments, hs.ClassSums, hs.ClientMeans, hs.LinearHead, Tally)
+    READERS = (hs.Moments, hs.ClassSums, hs.ClientMeans, hs.LinearHead, Tally, Vectors)
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def seeds() -> list[bytes]:
             found.append(head.measure(many, names).to_bytes(precision))
     exact = [hs.Fed3R().measure(a, b, exact=True) for a, b in ((z, y), (many, names))]
     head = hs.Fed3R().solve(exact[1])
-    return [*found, *(one.to_bytes() for one in exact), head.to_bytes(), Tally(z[0]).to_bytes()]
+    others = [head, Tally(z[0]), Vectors(z, z[0]), Vectors(z.astype(np.float32), z[0])]
+    return [*found, *(one.to_bytes() for one in [*exact, *others])]
 
 
 def signed(data: bytes) -> bytes:

@@ -1,0 +1,62 @@
+"""FLOPs, counted by torch where the papers have formulas; as theirs, a multiply-add counts once.
+
+torch counts products of matrices and convolutions, each multiply-add as two: half of it is the
+papers' unit. Element-wise work is counted by neither.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
+
+from headstart.federation.protocol import ClientData, perform
+from headstart.gradient import steps
+from headstart.gradient.models import Spec, initial
+from headstart.gradient.networks import module_of
+from headstart.gradient.steps import Job
+
+IMAGE = (3, 224, 224)
+
+
+@functools.lru_cache(maxsize=16)
+def extractor_flops(network: str, shape: tuple[int, ...] = IMAGE) -> float:
+    """F_φ: the forward pass of one sample, followed without computing it."""
+    with torch.no_grad(), torch.device("meta"):
+        module = module_of(network).eval()
+        return counted(lambda: module(torch.empty((1, *shape))))
+
+
+def head_flops(spec: Spec) -> float:
+    """F_ψ = dC; of random features D for d."""
+    return float(spec.dimension * spec.classes)
+
+
+def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> float:
+    """A sample of one real visit to a client that holds these samples; labels count from 0.
+
+    All passes of the algorithm with all their gradients, and the one that is asked for ahead.
+    """
+    client = ClientData(samples, labels, secret=b"")
+    classes = torch.arange(job.spec.classes).numpy()
+    params = initial(job.model, None, 0)
+    server: dict[str, Any] = job.recipe.server.start({n: params[n] for n in job.names.steered})
+    server["gradient"] = {name: 0 * params[name] for name in job.names.steered}
+    told = {name: server[name] for name in job.recipe.tells}
+    words = steps.broadcast(job, params, told, classes)
+    asked = [steps.ahead(job, 0)] if job.recipe.ahead else []
+    return sum(
+        counted(functools.partial(perform, step, client, words))
+        for step in (*asked, steps.update(job, 0))
+    ) / len(labels)
+
+
+def counted(work: Callable[[], Any]) -> float:
+    """Multiply-adds of some work, done in this thread."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops() / 2

@@ -1,0 +1,214 @@
+"""At home: a client makes the model its own, trains it further alone, and tests it on its own part.
+
+Full personalization (Fanì et al. 2025): SGD, or Ditto's pull towards the received model, on the
+model, the extractor or the head; with OLL only the client's own classes can be predicted. The
+diagnosis of their figure 12 goes beyond: hits of each epoch on an outside test set, apart for the
+classes the client has and those it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.gradient.checks import whole
+from headstart.gradient.engine import Group, Params, Told, descend, finite
+from headstart.gradient.methods.fedprox import towards_given
+from headstart.gradient.models import shaped
+from headstart.gradient.recipe import Local, Pass, Recipe, plain
+from headstart.gradient.steps import Job, groups, heard, positions
+from headstart.heads.base import choice, flag, number
+from headstart.statistics.tally import Tally
+
+METHODS = ("sgd", "ditto")
+_BLOCK = 1024  # samples tested at a time
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a client does with the model at home."""
+
+    epochs: int = 0
+    method: str = "sgd"
+    oll: bool = False
+    strength: float = 0.1  # of Ditto's pull
+    every_epoch: bool = False  # test after every epoch, not only before and after
+    prior: bool = False  # begin with the local prior on the scores
+    smoothing: float = 0.5  # of that prior
+
+    def __post_init__(self) -> None:
+        whole("epochs", self.epochs, 0)
+        choice("method", self.method, METHODS)
+        flag("oll", self.oll)
+        number("strength", self.strength)
+        flag("every_epoch", self.every_epoch)
+        flag("prior", self.prior)
+        number("smoothing", self.smoothing)
+
+    @property
+    def tests(self) -> int:
+        """How often the model is tested: before, then after every epoch or after the last."""
+        return 1 + (self.epochs if self.every_epoch else min(self.epochs, 1))
+
+
+def at_home(job: Job, home: Home, begin: Job | None = None) -> Step:
+    """Ask for [tested, outside local, outside absent] and, for each test, the hits of the three.
+
+    `job`: what trains at home; `begin`: the training that left clients a model of their own.
+    """
+    told = {"job": job.plain(), "begin": (begin or job).plain(), "home": asdict(home)}
+    return Step("home", told)
+
+
+def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(samples tested, hits: a row a test); columns: own part, outside local, outside absent."""
+    table = values.reshape(-1, 3)
+    return table[0], table[1:]
+
+
+@register_together("home")
+def _home(
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+) -> Iterator[Upload]:
+    with torch.no_grad():
+        job, begin, home = Job.of(params["job"]), Job.of(params["begin"]), Home(**params["home"])
+        told = heard(job, words, -1)
+        silent = np.zeros(3 * (1 + home.tests))
+        for name, client in clients.items():
+            if not len(client.labels):
+                yield (name,), Tally(silent)
+        for ids, group in groups(job, clients, words["classes"], oll=home.oll):
+            members = [clients[name] for name in ids]
+            tested = [Tested.of(job, client, words) for client in members]
+            rows = [[one.sizes] for one in tested]
+            owned = own_model(begin, told, members, (*job.names.moving, "head.bias"))
+            if home.prior:
+                owned["head.bias"] += _prior(job, home, group, words.get("carried"))
+            for model in _stages(job, begin, home, group, told, owned):
+                for place, one in enumerate(tested):
+                    own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in model.items()}
+                    mask = group.mask[place] if isinstance(group.mask, Tensor) else 0.0
+                    rows[place].append(one.hits(job, own, mask))
+            for name, row in zip(ids, rows, strict=True):
+                yield (name,), Tally(np.concatenate(row).astype(np.float64))
+
+
+def _stages(
+    job: Job, begin: Job, home: Home, group: Group, told: Told, owned: Params
+) -> Iterator[Params]:
+    """The models to test, one after the other; arrays have the axis of the group's clients."""
+    names, moving = job.names, job.names.moving
+    params = {**told.params, **owned}
+    alone, first = Recipe(loss=job.recipe.loss), begin.recipe.adapt
+    if first:
+        given = {name: told.params[name] for name in begin.names.moving}
+        local = Local(given, {}, {}, begin.training.rate)
+        how = (begin.model, alone, begin.training, begin.names)
+        descend(*how, group, params, local, first, (-1,))
+        finite("at home", begin.training.rate, [params])
+    yield params
+    given = {name: params[name].clone() for name in moving}
+    local = Local(given, {}, {}, job.training.rate)
+    pull = towards_given(home.strength) if home.method == "ditto" else plain
+    one, velocity = Pass(epochs=1, correct=pull), dict[str, Tensor]()
+    for epoch in range(home.epochs):
+        descend(
+            job.model, alone, job.training, names, group, params, local, one, (-2, epoch), velocity
+        )
+        finite(f"at home, epoch {epoch + 1}", job.training.rate, [params])
+        if home.every_epoch or epoch == home.epochs - 1:
+            yield params
+
+
+def own_model(
+    job: Job, told: Told, members: Sequence[ClientData], more: Iterable[str] = ()
+) -> Params:
+    """What moved, a copy a client: its private copy, or the shared with its personal part.
+
+    `more`: other parameters, of which each client also gets a copy.
+    """
+    names, shapes = job.names, job.model.shapes
+    whole = tuple(dict.fromkeys((*names.moving, *more)))
+    trees = []
+    for client in members:
+        tree = {name: told.params[name][0].numpy() for name in whole}
+        if "personal" in client.memory and names.personal:
+            tree |= shaped(client.memory["personal"], names.personal, shapes)
+        if "copy" in client.memory and "copy" in job.recipe.memory:
+            tree |= shaped(client.memory["copy"], names.moving, shapes)
+        trees.append(tree)
+    return {
+        name: torch.from_numpy(np.stack([tree[name] for tree in trees]).astype(np.float32))
+        for name in whole
+    }
+
+
+def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> Tensor:
+    """T·log p_k(c) of each client, less what the scores already carry; k×C."""
+    shape = (len(group.clients), job.spec.classes)
+    counts = torch.zeros(shape)
+    for row, client in zip(counts, group.clients, strict=True):
+        row += torch.bincount(client.y, minlength=shape[1])
+    mass = torch.where(counts > 0, counts + home.smoothing, 1.0)  # absent: whatever is finite
+    logs = torch.log(mass / (mass * (counts > 0)).sum(dim=1, keepdim=True))
+    if carried is not None:
+        logs -= torch.from_numpy(np.asarray(carried, np.float32))
+    return logs * job.spec.temperature
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One client's tests: its own part, and the outside test set if it was told."""
+
+    parts: tuple[tuple[NDArray[Any], NDArray[np.int64]], ...]  # samples, where their labels stand
+    present: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, job: Job, client: ClientData, words: Arrays) -> Tested:
+        classes = words["classes"]
+        present = np.isin(classes, client.labels)
+        own = (client.test_features, client.test_labels)
+        outside = (words.get("outside/features"), words.get("outside/labels"))
+        parts = []
+        for x, y in (own, outside):
+            if x is None or y is None:
+                parts.append((client.features[:0], np.zeros(0, np.int64)))
+            else:
+                known = np.isin(y, classes)  # a class nobody trained on is a mistake
+                at = np.full(len(y), -1)
+                at[known] = positions(y[known], classes)
+                parts.append((x, at))
+        return cls(tuple(parts), present)
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        (_, own), (_, outside) = self.parts
+        local = self.present[outside] & (outside >= 0)
+        return np.array([len(own), local.sum(), len(outside) - local.sum()], np.float64)
+
+    def hits(self, job: Job, params: Params, mask: Tensor | float) -> NDArray[np.float64]:
+        (x, own), (outside_x, outside) = self.parts
+        right = predicted(job, params, x, mask) == own
+        far = predicted(job, params, outside_x, mask) == outside
+        local = self.present[outside] & (outside >= 0)
+        return np.array([right.sum(), (far & local).sum(), (far & ~local).sum()], np.float64)
+
+
+def predicted(
+    job: Job, params: Params, samples: NDArray[Any], mask: Tensor | float = 0.0
+) -> NDArray[np.int64]:
+    """The position of the highest logit, for each sample; parameters with an axis of 1."""
+    found = []
+    with torch.no_grad():
+        for at in range(0, len(samples), _BLOCK):
+            x = job.model.inputs(samples[at : at + _BLOCK])[None]
+            logits = job.model.logits(params, job.model.features(params, x)) + mask
+            found.append(logits[0].argmax(dim=1).numpy())
+    return np.concatenate([np.zeros(0, np.int64), *found])

@@ -1,0 +1,181 @@
+"""The server's loop: ask a cohort, add, step; the same for every algorithm and any federation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.errors import HeadstartError
+from headstart.federation.protocol import Federation
+from headstart.gradient import steps
+from headstart.gradient.checks import whole
+from headstart.gradient.models import shaped
+from headstart.gradient.recipe import Sums
+from headstart.gradient.steps import Job
+from headstart.gradient.tree import Tree, add, only, scaled
+from headstart.heads.base import number
+from headstart.statistics.vectors import Vectors
+
+_LEAST = {"rounds": 0, "clients": 1, "seed": 0, "window": 0, "patience": 0}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a training goes on, and with how many clients a round.
+
+    `drops`: rounds at which the clients' learning rate is multiplied by `drop`. `window`: WIMA, the
+    evaluated model is the mean of so many last ones (0: as the algorithm says). `patience`: stop
+    after so many rounds without a lower training loss (0: never).
+    """
+
+    rounds: int = 50
+    clients: int = 10
+    seed: int = 0
+    drops: tuple[int, ...] = ()
+    drop: float = 0.1
+    window: int = 0
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            whole(name, getattr(self, name), least)
+        for at in self.drops:
+            whole("drops", at, 0)
+        number("drop", self.drop, strict=True)
+
+    def cohort(self, names: Sequence[str], round_: int) -> list[str]:
+        """Who takes part: a function of the seed and the round alone."""
+        if self.clients > len(names):
+            raise HeadstartError(
+                f"clients: expected at most the federation's {len(names)} a round, "
+                f"got {self.clients}"
+            )
+        rng = np.random.default_rng([self.seed, round_, 0xC0407])
+        chosen = rng.choice(len(names), self.clients, replace=False)
+        return [names[i] for i in sorted(chosen)]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a training stands: enough to go on as if nothing had happened."""
+
+    params: dict[str, NDArray[Any]]
+    server: dict[str, Tree]
+    round: int = 0
+    recent: tuple[Tree, ...] = ()  # shared parameters of the last rounds, for the window
+    best: float = np.inf
+    best_round: int = 0
+    down: int = 0  # bytes
+    met: frozenset[str] = field(default_factory=frozenset)
+
+    def evaluated(self) -> dict[str, NDArray[Any]]:
+        """The model to use: the mean of the window."""
+        if len(self.recent) < 2:
+            return self.params
+        mean = scaled(self.recent[0], 1 / len(self.recent))
+        for tree in self.recent[1:]:
+            mean = add(mean, tree, 1 / len(self.recent))
+        return {**self.params, **{n: a.astype(np.float32) for n, a in mean.items()}}
+
+
+def begin(job: Job, params: Mapping[str, NDArray[Any]]) -> State:
+    for name, shape in job.model.shapes.items():
+        if name not in params or params[name].shape != shape:
+            got = params[name].shape if name in params else "none"
+            raise HeadstartError(f"{name}: expected an array of shape {shape}, got {got}")
+    return State(dict(params), job.recipe.server.start(only(params, job.names.steered)))
+
+
+def rounds(
+    job: Job,
+    plan: Plan,
+    federation: Federation,
+    classes: NDArray[Any],
+    state: State,
+) -> Iterator[State]:
+    """The state after every round, from where it stands to the end of the plan."""
+    while state.round < plan.rounds:
+        if plan.patience and state.round - state.best_round >= plan.patience:
+            return
+        state = one_round(job, plan, federation, classes, state)
+        yield state
+
+
+def one_round(
+    job: Job, plan: Plan, federation: Federation, classes: NDArray[Any], state: State
+) -> State:
+    recipe, names, shapes = job.recipe, job.names, job.model.shapes
+    slower = plan.drop ** sum(state.round >= at for at in plan.drops)
+    job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
+    cohort = plan.cohort(federation.clients, state.round)
+    server = dict(state.server)
+    if recipe.ahead:
+        words = steps.broadcast(job, state.params, {}, classes)
+        asked = federation.total(steps.ahead(job, state.round), words, cohort)
+        mean = asked.vectors[0] / _some(asked.numbers[0])
+        server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
+    words = steps.broadcast(job, state.params, only(server, recipe.tells), classes)
+    watch = plan.patience > 0
+    answer = federation.total(steps.update(job, state.round, watch=watch), words, cohort)
+    mean, sums, loss = _sums(job, answer, server.get("gradient"), len(federation.clients))
+    before = only(state.params, names.shared)
+    moved, kept = recipe.server.step(only(before, names.steered), server, sums)
+    averaged = add(before, mean)  # what running statistics become, whatever the server's step
+    with np.errstate(over="ignore"):
+        shared = {n: np.asarray(a, np.float32) for n, a in {**averaged, **moved}.items()}
+    _finite(shared, state.round, job.training.rate)
+    window = plan.window or recipe.window
+    recent = (*state.recent, shared)[-window:] if window > 1 else ()
+    better = watch and loss < state.best
+    return State(
+        {**state.params, **shared},
+        kept,
+        state.round + 1,
+        recent,
+        loss if better else state.best,
+        state.round + 1 if better else state.best_round,
+        state.down + _down(words, cohort, state.met),
+        state.met | set(cohort),
+    )
+
+
+def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[Tree, Sums, float]:
+    """The mean difference of all that is shared, what the server's step sees, and the loss."""
+    names, shapes = job.names, job.model.shapes
+    weight, count, squares, loss = answer.numbers.tolist()
+    _some(count)
+    first, *others = (shaped(row, names.shared, shapes) for row in answer.vectors)
+    kinds = sorted(job.recipe.extra_names)
+    extra: dict[str, Tree] = {
+        k: only(row, names.steered) for k, row in zip(kinds, others, strict=True)
+    }
+    if asked is not None:
+        extra["gradient"] = asked
+    mean = {name: array / weight for name, array in first.items()}
+    steered = only(mean, names.steered)
+    return mean, Sums(steered, squares, extra, int(count), clients), loss / count
+
+
+def _some(count: float) -> float:
+    if not count:
+        raise HeadstartError("round: expected clients with samples, got none")
+    return count
+
+
+def _finite(params: Tree, round_: int, rate: float) -> None:
+    if not all(np.isfinite(array).all() for array in params.values()):
+        raise HeadstartError(
+            f"round {round_ + 1}: the model is no longer finite at learning rate {rate:g}; "
+            "give a smaller one, or a smaller server rate"
+        )
+
+
+def _down(words: Mapping[str, NDArray[Any]], cohort: Sequence[str], met: frozenset[str]) -> int:
+    """Bytes to the cohort; what does not change (frozen, personal) is sent to a client once."""
+    size = {key: array.nbytes for key, array in words.items() if key != "classes"}
+    once = size.pop("frozen") + size.pop("personal")
+    return len(cohort) * sum(size.values()) + once * sum(name not in met for name in cohort)

@@ -1,0 +1,13 @@
+"""Ditto (Li et al. 2021): beside FedAvg each client keeps v, trained on loss + λ/2·‖v − θᵗ‖²."""
+
+from __future__ import annotations
+
+from headstart.gradient.methods.fedprox import towards_given
+from headstart.gradient.recipe import Average, Pass, Recipe
+from headstart.heads.base import number
+
+
+def ditto(strength: float = 0.1, server_rate: float = 1.0) -> Recipe:
+    number("strength", strength)
+    own = Pass("copy", correct=towards_given(strength))
+    return Recipe(passes=(Pass(), own), memory={"copy": "given"}, server=Average(server_rate))

@@ -1,0 +1,40 @@
+"""pFedMe (T. Dinh et al. 2020): descend the Moreau envelope of each client's loss.
+
+θ̃ ≈ argmin loss + λ/2·‖θ − w‖² by a few inner steps; w ← w − ηλ(w − θ̃);
+server: w ← (1−β)w + β·mean w_k. At home the client solves the inner problem once more, by an epoch
+of inner steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headstart.gradient.checks import whole
+from headstart.gradient.methods.fedprox import towards_given
+from headstart.gradient.recipe import Average, Gradient, Local, Pass, Recipe
+from headstart.gradient.tree import Tree, add, minus, only, scaled
+from headstart.heads.base import number
+
+
+def pfedme(
+    strength: float = 1.0, inner_steps: int = 5, inner_rate: float = 0.1, beta: float = 1.0
+) -> Recipe:
+    number("strength", strength, strict=True)
+    whole("inner_steps", inner_steps)
+    number("inner_rate", inner_rate, strict=True)
+    number("beta", beta, strict=True)
+    near_given = towards_given(strength)
+
+    def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+        near = dict(params)
+        for _ in range(inner_steps):
+            found = gradient(near)
+            found = add(found, minus(only(near, found), params), strength)
+            near |= add(only(near, found), found, -inner_rate)
+        return scaled(minus(only(params, found), near), strength)
+
+    def adapt(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+        return scaled(near_given(gradient, params, local), inner_rate / local.rate)
+
+    home = Pass(correct=adapt, epochs=1)
+    return Recipe(correct=correct, server=Average(beta), weigh="clients", adapt=home)

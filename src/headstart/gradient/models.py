@@ -1,0 +1,304 @@
+"""The model that trains: an extractor (or features that are there already) and a linear head.
+
+logits = (φ(x)·Wᵀ + b)/T. Parameters are named arrays: `head.weight`, `head.bias`, and the
+extractor's own names under `extractor.`. On a client each has a leading axis, the clients trained
+together: features take any number of clients, an extractor one at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart.errors import DataError, HeadstartError
+from headstart.gradient.checks import whole
+from headstart.gradient.losses import LOSSES
+from headstart.gradient.networks import DIMENSIONS, module_of, scaling
+from headstart.gradient.recipe import Part
+from headstart.heads.base import choice, number
+from headstart.heads.features import RandomFeatures
+from headstart.heads.linear import LinearHead
+
+Arrays = dict[str, NDArray[np.float32]]
+Policy = Literal["frozen", "average", "local"]
+POLICIES: tuple[Policy, ...] = ("frozen", "average", "local")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model in plain values, as a step carries it.
+
+    `network`: a name, or None for features; `batch_norm`: its running statistics stay as they are
+    ("frozen"), are averaged with the model, or stay with each client ("local").
+    """
+
+    classes: int
+    dimension: int
+    network: str | None = None
+    temperature: float = 1.0
+    batch_norm: Policy = "frozen"
+    feature_map: tuple[int, float, int] | None = None  # of random features
+
+    def __post_init__(self) -> None:
+        whole("classes", self.classes)
+        whole("dimension", self.dimension)
+        number("temperature", self.temperature, strict=True)
+        choice("batch_norm", self.batch_norm, POLICIES)
+        mapped = self.feature_map[0] if self.feature_map else self.dimension
+        if mapped != self.dimension:
+            raise HeadstartError(
+                f"dimension: expected the feature map's {mapped}, got {self.dimension}"
+            )
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Spec:
+        feature_map = values.get("feature_map")
+        return cls(**{**values, "feature_map": tuple(feature_map) if feature_map else None})
+
+
+@functools.lru_cache(maxsize=8)
+def build(spec: Spec) -> Model:
+    return Model(spec)
+
+
+class Model:
+    """Forward and backward of a specification; it holds no parameters."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.module = module_of(spec.network) if spec.network else None
+        self.scaling = scaling(spec.network) if spec.network else None
+        found = DIMENSIONS.get(spec.network or "", spec.dimension)
+        if found != spec.dimension:
+            raise HeadstartError(
+                f"dimension: expected {found} for {spec.network}, got {spec.dimension}"
+            )
+        own = dict(self.module.named_parameters()) if self.module else {}
+        kept = dict(self.module.named_buffers()) if self.module else {}
+        self.shapes: dict[str, tuple[int, ...]] = {
+            f"extractor.{name}": tuple(tensor.shape) for name, tensor in own.items()
+        }
+        self.statistics = {
+            f"extractor.{name}": tuple(tensor.shape)
+            for name, tensor in kept.items()
+            if tensor.is_floating_point()  # a counter of batches changes nothing here
+        }
+        self.shapes |= self.statistics
+        self.shapes |= {
+            "head.weight": (spec.classes, spec.dimension),
+            "head.bias": (spec.classes,),
+        }
+
+    @property
+    def together(self) -> bool:
+        """Whether clients can be trained together."""
+        return self.module is None
+
+    # -- which parameters are which ------------------------------------------------------------
+
+    def part(self, which: Part | None) -> tuple[str, ...]:
+        """The names of a part; statistics of batch norm go with the extractor."""
+        if which is None:
+            return ()
+        wanted = {"model": "", "extractor": "extractor.", "head": "head."}[which]
+        return tuple(name for name in self.shapes if name.startswith(wanted))
+
+    def split(self, train: Part, personal: Part | None) -> Names:
+        """What is shared, what stays with a client, and what does not move at all."""
+        moves = [name for name in self.part(train) if name not in self.statistics]
+        mine = set(self.part(personal))
+        if self.spec.batch_norm != "frozen" and train != "head":
+            moves += self.statistics
+            mine |= set(self.statistics) if self.spec.batch_norm == "local" else set()
+        if not moves:
+            raise HeadstartError(f"train: this model has no {train}; train the head")
+        if personal != "model" and mine.issuperset(moves):
+            raise HeadstartError(
+                f"personal: expected a part of what trains ({train}), got all of it ({personal}); "
+                "where nothing is shared, that is local-only"
+            )
+        return Names(
+            shared=tuple(name for name in moves if name not in mine),
+            personal=tuple(name for name in moves if name in mine),
+            frozen=tuple(name for name in self.shapes if name not in moves),
+            learned=frozenset(moves) - set(self.statistics),
+        )
+
+    # -- from samples to logits ----------------------------------------------------------------
+
+    def inputs(self, samples: NDArray[Any]) -> Tensor:
+        """What a client holds, as the model takes it."""
+        if self.spec.feature_map:
+            samples = RandomFeatures(*self.spec.feature_map)(samples)
+        if self.module is None:
+            if samples.shape[1:] != (self.spec.dimension,):
+                wanted = f"n×{self.spec.dimension}"
+                raise DataError(f"features: expected {wanted}, got shape {samples.shape}")
+        elif samples.ndim == 2:  # a row of pixels each, channel by channel
+            side = math.isqrt(samples.shape[1] // 3)
+            if samples.shape[1] != 3 * side * side:
+                raise DataError(f"images: expected 3·side² pixels a row, got {samples.shape[1]}")
+            samples = samples.reshape(-1, 3, side, side)
+        elif samples.dtype == np.uint8:  # h×w×3 bytes; other numbers are a network's input already
+            if samples.ndim != 4 or samples.shape[3] != 3:
+                raise DataError(f"images: expected n×h×w×3 bytes, got shape {samples.shape}")
+            return torch.from_numpy(np.ascontiguousarray(samples.transpose(0, 3, 1, 2)))
+        return torch.from_numpy(np.ascontiguousarray(samples, np.float32))
+
+    def features(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
+        """φ(x), k×b×d; a batch of one has no statistics of its own, it takes the running ones."""
+        if self.module is None or self.scaling is None:
+            return x
+        own = {
+            name.removeprefix("extractor."): params[name][0]
+            for name in self.shapes
+            if name.startswith("extractor.")
+        }
+        self.module.train(training and self.spec.batch_norm != "frozen" and x.shape[1] > 1)
+        images, (mean, std) = x[0], self.scaling
+        if images.dtype == torch.uint8:
+            images = (images.float().div_(255) - mean) / std
+        found: Tensor = torch.func.functional_call(self.module, own, (images,))
+        return found[None]
+
+    def logits(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        weight, bias = params["head.weight"], params["head.bias"]
+        # One client's parameters serve all (an axis of 1), or each has its own.
+        scores = features @ weight.transpose(1, 2) + bias[:, None, :]
+        return scores / self.spec.temperature
+
+    def gradient(
+        self, loss: str, params: Mapping[str, Tensor], moving: Iterable[str], batch: Batch
+    ) -> dict[str, Tensor]:
+        """∂loss/∂params for the names that move; each client's own.
+
+        Where an extractor moves, batch norm updates its running statistics in `params` (unless
+        they are frozen).
+        """
+        moving, found = tuple(moving), LOSSES[loss]
+        deep = not all(name.startswith("head.") for name in moving)
+        if found.slope and not deep:
+            with torch.no_grad():
+                features = self.features(params, batch.x)
+                logits = self.logits(params, features) + batch.mask
+                slope = found.slope(logits, batch.y, batch.weights) / self.spec.temperature
+                whole = {
+                    "head.weight": slope.transpose(1, 2) @ features,
+                    "head.bias": slope.sum(dim=1),
+                }
+                return {name: whole[name] for name in moving}
+        leaves = {name: params[name].detach().requires_grad_() for name in moving}
+        with torch.enable_grad():
+            whole = {**params, **leaves}
+            logits = self.logits(whole, self.features(whole, batch.x, deep)) + batch.mask
+            value = found.value(logits, batch.y, batch.weights)
+            slopes = torch.autograd.grad(value, list(leaves.values()))
+        return dict(zip(moving, slopes, strict=True))
+
+
+@dataclass(frozen=True)
+class Names:
+    """The parameters of a model by who holds them; `learned` are those that gradients move."""
+
+    shared: tuple[str, ...]
+    personal: tuple[str, ...]
+    frozen: tuple[str, ...]
+    learned: frozenset[str]
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        return (*self.shared, *self.personal)
+
+    @property
+    def steered(self) -> tuple[str, ...]:
+        """What is shared and learned: what the server's step and a client's corrections are about.
+
+        The other shared ones are running statistics, which are averaged and nothing else. They
+        come last.
+        """
+        return tuple(name for name in self.shared if name in self.learned)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The same step of several clients: samples k×b×…, labels and weights k×b (0 for padding)."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+    mask: Tensor | float = 0.0  # k×1×C, −∞ for classes that cannot be predicted (OLL)
+
+    def half(self, which: int | None) -> Batch:
+        """Every other sample (all of them for a client that has too few)."""
+        if which is None:
+            return self
+        if len(self.x) == 1:  # taken out, so that batch norm does not see the others
+            x, y, weights = (part[:, which::2] for part in (self.x, self.y, self.weights))
+            size = weights.sum()
+            return Batch(x, y, weights / size, self.mask) if size > 0 else self
+        taken = self.weights.clone()
+        taken[:, 1 - which :: 2] = 0
+        size = taken.sum(dim=1, keepdim=True)
+        taken = torch.where(size > 0, taken / size.clamp_min(1e-30), self.weights)
+        return Batch(self.x, self.y, taken, self.mask)
+
+
+# -- parameters as arrays --------------------------------------------------------------------------
+
+
+def initial(model: Model, head: LinearHead | None, seed: int) -> Arrays:
+    """Parameters to begin with: a head's own rows, or small random ones."""
+    rng = np.random.default_rng([seed, 0x48EAD])
+    params: Arrays = {}
+    if model.module is not None:
+        state = model.module.state_dict()
+        params = {
+            name: state[name.removeprefix("extractor.")].numpy().astype(np.float32)
+            for name in model.shapes
+            if name.startswith("extractor.")
+        }
+    if head is None:
+        reach = 1 / np.sqrt(model.spec.dimension)
+        weight = rng.uniform(-reach, reach, model.shapes["head.weight"])
+        bias = rng.uniform(-reach, reach, model.shapes["head.bias"])
+    else:
+        weight, bias = head.weights, head.bias
+        if weight.shape != model.shapes["head.weight"]:
+            wanted = model.shapes["head.weight"]
+            raise HeadstartError(f"head: expected classes × dimension {wanted}, got {weight.shape}")
+    params["head.weight"] = weight.astype(np.float32)
+    params["head.bias"] = bias.astype(np.float32)
+    return params
+
+
+def flat(params: Mapping[str, Any], names: Iterable[str]) -> NDArray[np.float32]:
+    """Named arrays as one vector."""
+    parts = [np.asarray(params[name], np.float32).ravel() for name in names]
+    return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def shaped(
+    vector: NDArray[Any], names: Iterable[str], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, NDArray[Any]]:
+    """The inverse of `flat`."""
+    sizes = {name: math.prod(shapes[name]) for name in names}
+    if len(vector) != sum(sizes.values()):
+        raise HeadstartError(
+            f"parameters: expected {sum(sizes.values())} numbers, got {len(vector)}"
+        )
+    result, at = {}, 0
+    for name, size in sizes.items():
+        result[name] = vector[at : at + size].reshape(shapes[name])
+        at += size
+    return result

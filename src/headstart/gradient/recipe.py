@@ -1,0 +1,154 @@
+"""One gradient algorithm is what it changes. `Recipe` names the places; FedAvg changes nothing.
+
+A client of round t receives the model θᵗ, trains it for a few passes over its samples,
+θ ← θ − η·step, and sends its weighted difference w·(θ − θᵗ). The server steps along the mean.
+
+    loss          what is descended on a batch
+    personal      the part of the model that stays with each client
+    passes        which parts move, in which order
+    correct       from the gradient to the step
+    memory        what a client keeps between rounds, and how it begins
+    remember      what it keeps after training
+    extra         what it sends besides its difference (sums, like everything)
+    ahead         whether the mean gradient at θᵗ is asked for first
+    server        the server's step, which sees sums only
+    tells         what of the server's state (and "gradient", what was asked ahead) clients hear
+    window        the model that is evaluated is the mean of so many last ones
+
+Trees on a client carry a leading axis, the clients trained together; a recipe need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from headstart.gradient.tree import Tree, add
+from headstart.heads.base import number
+
+Part = Literal["model", "extractor", "head"]
+PARTS: tuple[Part, ...] = ("model", "extractor", "head")
+
+
+class Gradient(Protocol):
+    """∇ of the mean loss of this batch, anywhere; `half` 0 or 1 is every other sample of it."""
+
+    def __call__(self, at: Tree, half: int | None = None) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a client knows while it trains: the received model, its memory, the server's words."""
+
+    given: Tree
+    memory: Mapping[str, Tree]
+    server: Mapping[str, Tree]
+    rate: float
+
+    def first(self, count: int) -> Local:
+        """Of the first `count` clients trained together (an axis of 1 is all clients' own)."""
+
+        def cut(tree: Tree) -> Tree:
+            return {name: array[:count] for name, array in tree.items()}
+
+        memory = {name: cut(tree) for name, tree in self.memory.items()}
+        server = {name: cut(tree) for name, tree in self.server.items()}
+        return Local(cut(self.given), memory, server, self.rate)
+
+
+@dataclass(frozen=True)
+class End:
+    """What a client knows when it has trained: also its model, and how many steps that took."""
+
+    params: Tree
+    local: Local
+    steps: Any  # an axis of clients, shaped to divide the arrays of a tree: use `by_step`
+
+    def by_step(self, tree: Tree) -> dict[str, Any]:
+        """tree/(Tη), for a client's own number of steps T."""
+        shaped = {
+            name: self.steps.reshape(-1, *[1] * (array.ndim - 1)) for name, array in tree.items()
+        }
+        return {name: array / (shaped[name] * self.local.rate) for name, array in tree.items()}
+
+
+Correction = Callable[[Gradient, Tree, Local], dict[str, Any]]
+Leaving = Callable[[End], dict[str, Tree]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Passes over the samples in which some parts move.
+
+    `moves`: "all" that trains, only the "personal" or the "shared" of it, or a private "copy" of
+    the whole, which leaves the rest as it is.
+    """
+
+    moves: Literal["all", "personal", "shared", "copy"] = "all"
+    epochs: int | None = None  # None: as many as the training says
+    correct: Correction | None = None  # None: the recipe's
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All that a server step sees of a round."""
+
+    mean: Tree  # Σwδ/Σw
+    squares: float  # Σ‖δ‖²
+    extra: Mapping[str, Tree]
+    count: int  # clients of this round
+    clients: int  # of the federation
+
+
+class Server(Protocol):
+    """The server's step: from the shared parameters and its state to the next ones."""
+
+    def start(self, params: Tree) -> dict[str, Tree]: ...
+    def step(
+        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+    ) -> tuple[dict[str, Any], dict[str, Tree]]: ...
+
+
+@dataclass(frozen=True)
+class Average:
+    """θ ← θ + η_g·mean δ."""
+
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("server_rate", self.rate, strict=True)
+
+    def start(self, params: Tree) -> dict[str, Tree]:
+        return {}
+
+    def step(
+        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+    ) -> tuple[dict[str, Any], dict[str, Tree]]:
+        return add(params, sums.mean, self.rate), dict(state)
+
+
+def plain(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+    return gradient(params)
+
+
+def nothing(end: End) -> dict[str, Tree]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    loss: str = "cross-entropy"
+    personal: Part | None = None
+    passes: tuple[Pass, ...] = (Pass(),)
+    correct: Correction = plain
+    memory: Mapping[str, Literal["zeros", "given"]] = field(default_factory=dict)
+    remember: Leaving = nothing
+    extra: Leaving = nothing
+    extra_names: tuple[str, ...] = ()
+    ahead: bool = False
+    server: Server = Average()
+    tells: tuple[str, ...] = ()
+    weigh: Literal["samples", "clients"] = "samples"
+    window: int = 1
+    adapt: Pass | None = None  # what a client does to its model before it uses it at home

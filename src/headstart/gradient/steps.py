@@ -1,0 +1,305 @@
+"""What clients are asked in training: a round's update, a gradient, a test or training at home.
+
+A model, a recipe and a training travel as plain values, parameters as vectors: `shared` and
+`frozen`, what the server adds as `server/NAME`. What a client keeps it keeps as vectors too.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart import gradient
+from headstart.errors import DataError, HeadstartError
+from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.gradient.engine import (
+    Group,
+    Params,
+    Samples,
+    Told,
+    Trained,
+    Training,
+    finite,
+    local_update,
+)
+from headstart.gradient.losses import LOSSES
+from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
+from headstart.gradient.recipe import PARTS, Part, Recipe
+from headstart.gradient.tree import only
+from headstart.heads.base import choice
+from headstart.statistics.vectors import Vectors
+
+DEFAULT = Training()
+TOGETHER = 16  # clients in a group: their parameters stay in the cache
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained and how: the plain values every step of a training carries."""
+
+    algorithm: str
+    spec: Spec
+    training: Training = DEFAULT
+    train: Part = "head"
+    settings: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        choice("train", self.train, PARTS)
+        _ = self.recipe  # refuses what it does not know
+
+    def plain(self) -> dict[str, Any]:
+        return {**asdict(self), "spec": self.spec.plain(), "settings": dict(self.settings or {})}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Job:
+        return cls(
+            values["algorithm"],
+            Spec.of(values["spec"]),
+            Training(**values["training"]),
+            values["train"],
+            values["settings"],
+        )
+
+    @functools.cached_property
+    def model(self) -> Model:
+        return build(self.spec)
+
+    @functools.cached_property
+    def recipe(self) -> Recipe:
+        return gradient.make(self.algorithm, self.settings)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        return self.model.split(self.train, self.recipe.personal)
+
+
+def update(job: Job, round_: int, *, watch: bool = False) -> Step:
+    """Ask for a round's training; `watch` also asks for the loss of the received model."""
+    return Step("update", {"job": job.plain(), "round": round_, "watch": watch})
+
+
+def ahead(job: Job, round_: int) -> Step:
+    """Ask for the gradient of all samples at the received model."""
+    return Step("gradient", {"job": job.plain(), "round": round_})
+
+
+def broadcast(
+    job: Job,
+    params: Mapping[str, NDArray[Any]],
+    server: Mapping[str, Mapping[str, Any]],
+    classes: NDArray[Any],
+) -> dict[str, NDArray[Any]]:
+    names = job.names
+    if len(classes) != job.spec.classes:
+        raise HeadstartError(
+            f"classes: expected the model's {job.spec.classes}, got {len(classes)}"
+        )
+    words = {f"server/{name}": flat(tree, names.steered) for name, tree in server.items()}
+    return {
+        "shared": flat(params, names.shared),
+        "personal": flat(params, names.personal),
+        "frozen": flat(params, names.frozen),
+        "classes": classes,
+        **words,
+    }
+
+
+# -- on a client -----------------------------------------------------------------------------------
+
+
+@register_together("update")
+def _update(
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+) -> Iterator[Upload]:
+    """The sum of [w·δ, extra…] and of [w, 1, ‖δ‖², loss]; zeros of clients without samples.
+
+    ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others.
+    """
+    with torch.no_grad():
+        job = Job.of(params["job"])
+        told = heard(job, words, params["round"])
+        answers = [_silence(job, 1 + len(job.recipe.extra_names), 4)]
+        for ids, group in groups(job, clients, words["classes"]):
+            members = [clients[name] for name in ids]
+            trained = train(job, group, told, members)
+            answers.append(_answer(job, group, told, trained, params.get("watch", False)))
+            sent = {"": torch.from_numpy(answers[-1].vectors)}
+            finite(f"round {told.round + 1}", job.training.rate, (sent, *trained.memory.values()))
+            keep(job, trained, members)
+        yield tuple(clients), _sent(answers)
+
+
+def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -> Vectors:
+    names, by_samples = job.names, job.recipe.weigh == "samples"
+    sizes = torch.tensor([float(len(client.y)) for client in group.clients])
+    weights = sizes if by_samples else torch.ones_like(sizes)
+    moved = {name: trained.params[name] - told.params[name] for name in names.shared}
+    rows = [_sum(moved, weights)]
+    for _, tree in sorted(trained.extra.items()):
+        row = _sum(only(tree, names.steered))
+        rows.append(np.pad(row, (0, len(rows[0]) - len(row))))
+    squares = sum(float(moved[name].double().square().sum()) for name in names.steered)
+    loss = _loss(job, group, told) if watch else 0.0
+    numbers = np.array([float(weights.sum()), float(len(sizes)), squares, loss])
+    return Vectors(np.stack(rows), numbers)
+
+
+def _sent(answers: Sequence[Vectors]) -> Vectors:
+    """Their sum, at the four bytes a number that a client sends."""
+    total = Vectors.total(answers)
+    return Vectors(total.vectors.astype(np.float32), total.numbers)
+
+
+def _silence(job: Job, rows: int, numbers: int) -> Vectors:
+    """What a client without samples says."""
+    size = sum(math.prod(job.model.shapes[name]) for name in job.names.shared)
+    return Vectors(np.zeros((rows, size), np.float32), np.zeros(numbers))
+
+
+def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[np.float32]:
+    """Over clients, weighted, as a vector."""
+    rows = [array.flatten(1) for array in tree.values()]
+    sums = [row.sum(dim=0) if weights is None else weights @ row for row in rows]
+    return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
+
+
+@register_together("gradient")
+def _gradient(
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+) -> Iterator[Upload]:
+    """The sum of the clients' mean gradients at the received model, and how many they are."""
+    with torch.no_grad():
+        job = Job.of(params["job"])
+        told, steered = heard(job, words, params["round"]), job.names.steered
+        answers = [_silence(job, 1, 1)]
+        size = answers[0].vectors.shape[1]
+        for ids, group in groups(job, clients, words["classes"]):
+            at = {**told.params, **{n: told.params[n].clone() for n in job.model.statistics}}
+            for _, batch in group.whole():
+                row = _sum(job.model.gradient(job.recipe.loss, at, steered, batch))
+                row = np.pad(row, (0, size - len(row)))
+                answers.append(Vectors(row[None], np.zeros(1)))
+            answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]))
+        yield tuple(clients), _sent(answers)
+
+
+# -- pieces ----------------------------------------------------------------------------------------
+
+
+def heard(job: Job, words: Arrays, round_: int) -> Told:
+    """A broadcast as trees with an axis of 1."""
+    names, shapes = job.names, job.model.shapes
+    params = {
+        **shaped(words["shared"], names.shared, shapes),
+        **shaped(words["personal"], names.personal, shapes),
+        **shaped(words["frozen"], names.frozen, shapes),
+    }
+    server = {
+        key.removeprefix("server/"): tensors(shaped(vector, names.steered, shapes))
+        for key, vector in words.items()
+        if key.startswith("server/")
+    }
+    return Told(tensors(params), server, round_)
+
+
+def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
+    return {
+        name: torch.from_numpy(np.array(array, np.float32))[None] for name, array in tree.items()
+    }
+
+
+def groups(
+    job: Job, clients: Mapping[str, ClientData], classes: NDArray[Any], *, oll: bool = False
+) -> Iterator[tuple[Sequence[str], Group]]:
+    """Clients with samples, the ones with the most first, as many together as the model takes."""
+    filled = [name for name, client in clients.items() if len(client.labels)]
+    order = sorted(filled, key=lambda name: -len(clients[name].labels))
+    size = TOGETHER if job.model.together else 1
+    for at in range(0, len(order), size):
+        ids = order[at : at + size]
+        yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
+
+
+def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = False) -> Samples:
+    y = positions(client.labels, classes)
+    mask = None
+    if oll:
+        mask = torch.full((len(classes),), -torch.inf)
+        mask[torch.from_numpy(np.unique(y))] = 0.0
+    secret = client.secret or b""
+    return Samples(job.model.inputs(client.features), torch.from_numpy(y), secret, mask)
+
+
+def positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each label stands among the model's classes."""
+    at = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    if (classes[at] != labels).any():
+        strange = labels[classes[at] != labels][0].item()
+        raise DataError(f"labels: expected one of the model's {len(classes)}, got {strange!r}")
+    return at.astype(np.int64)
+
+
+def train(job: Job, group: Group, told: Told, members: Sequence[ClientData]) -> Trained:
+    """One local update of a group, from what its clients remember."""
+    names, shapes = job.names, job.model.shapes
+    memories = {
+        kind: _recalled(kind, begin, keys, members, told, shapes)
+        for kind, begin, keys in _kinds(job)
+    }
+    return local_update(job.model, job.recipe, job.training, names, group, told, memories)
+
+
+def keep(job: Job, trained: Trained, members: Sequence[ClientData]) -> None:
+    """Put what each client is to remember into its memory."""
+    for kind, _, keys in _kinds(job):
+        for place, client in enumerate(members):
+            tree = {name: trained.memory[kind][name][place] for name in keys}
+            client.memory[kind] = flat(tree, keys)
+
+
+def _kinds(job: Job) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(name, how it begins, the parameters it is shaped like) of what a client keeps."""
+    names = job.names
+    whole = (*names.shared, *names.personal)
+    kinds: list[tuple[str, str, tuple[str, ...]]] = [
+        (kind, begin, whole if kind == "copy" else names.steered)
+        for kind, begin in job.recipe.memory.items()
+    ]
+    return kinds + ([("personal", "given", names.personal)] if names.personal else [])
+
+
+def _recalled(
+    kind: str,
+    begin: str,
+    keys: tuple[str, ...],
+    members: Sequence[ClientData],
+    told: Told,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Params:
+    """The memories of a group, stacked; a client that has none begins with zeros or the given."""
+    start = flat({n: told.params[n][0] for n in keys}, keys) * (begin == "given")
+    vectors = [client.memory.get(kind, start) for client in members]
+    trees = [shaped(vector, keys, shapes) for vector in vectors]
+    return {
+        name: torch.from_numpy(np.stack([tree[name] for tree in trees]).astype(np.float32))
+        for name in keys
+    }
+
+
+def _loss(job: Job, group: Group, told: Told) -> float:
+    """Σ over clients of the mean loss of the received model on their samples."""
+    value = LOSSES[job.recipe.loss].value
+    found = 0.0
+    for _, batch in group.whole():
+        features = job.model.features(told.params, batch.x)
+        logits = job.model.logits(told.params, features)
+        found += float(value(logits, batch.y, batch.weights))
+    return found

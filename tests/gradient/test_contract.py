@@ -1,0 +1,730 @@
+"""What every method of the catalogue promises. A new file in methods/ is tested by being there.
+
+Two tables want an entry for it, and say so: its round by hand (`BY_HAND`), and the settings at
+which it is FedAvg (`NEUTRAL`), or why there are none (`NO_NEUTRAL`).
+"""
+
+import inspect
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headstart import HeadstartError, gradient, total
+from headstart.federation.simulator import Simulator, Sync, secret_of
+from headstart.gradient import steps
+from headstart.gradient.engine import Training
+from headstart.gradient.loop import Plan, begin, rounds
+from headstart.gradient.models import Spec, initial
+from headstart.gradient.steps import Job
+
+from .helpers import (
+    EXTRACTOR,
+    HEAD,
+    SHORT,
+    Hand,
+    assert_close,
+    assert_same,
+    copied,
+    everything,
+    fresh,
+    images,
+    problem,
+    run,
+    vectors,
+)
+
+METHODS = tuple(gradient.catalogue())
+every_method = pytest.mark.parametrize("name", METHODS)
+
+
+def everybody(data, rounds=3):
+    return Plan(rounds=rounds, clients=len(data))
+
+
+# -- neutral settings ------------------------------------------------------------------------------
+
+
+FEATURES = Spec(3, 3)
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """Settings at which a method is FedAvg, in which federation, and for how many rounds.
+
+    Eight samples a client: a mean over clients and one over samples then have the same bits.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = (8,) * 6
+    rounds: int = 3
+    spec: Spec = FEATURES
+    train: str = "head"
+    tolerance: float = 0.0
+    batch: int = 3
+
+
+ONE_EACH = (
+    1,
+) * 6  # the passes of FedAlt and FedRep shuffle anew: with one sample there is one way
+EXTRACTED = {"spec": Spec(2, 1, network="scale"), "train": "extractor"}  # no head moves
+NEUTRAL = {
+    "fedavg": Neutral(),
+    "fedavgm": Neutral({"momentum": 0.0}),
+    "fedprox": Neutral({"mu": 0.0}),
+    "fedexp": Neutral({"epsilon": 1e30}),  # the step is 1
+    # δ is nothing beside τ, and √v + τ is 2τ (τ where v is δ²): powers of two lose no bit
+    "fedadagrad": Neutral({"tau": 2.0**60, "server_rate": 2.0**61}),
+    "fedyogi": Neutral({"tau": 2.0**60, "server_rate": 2.0**61, "momentum": 0.0}),
+    "fedadam": Neutral({"tau": 2.0**60, "server_rate": 2.0**60, "momentum": 0.0, "second": 0.0}),
+    "scaffold": Neutral(rounds=1),  # control variates begin at 0
+    "mime": Neutral({"beta": 0.0, "lite": True}),
+    "ditto": Neutral({"strength": 3.0}),  # the private model never touches the shared one
+    "fedsim": Neutral({"personal": None}),
+    "fedalt": Neutral({"personal": "extractor"}, ONE_EACH),  # features have no extractor
+    "fedper": Neutral(**EXTRACTED),
+    "fedrep": Neutral(sizes=ONE_EACH, **EXTRACTED),
+    "per-fedavg": Neutral({"alpha": 0.0}, batch=1),  # a batch of one has no halves
+    # one inner step of λ·rate = 1 is a gradient step, but for the rounding of w − (w − g)
+    "pfedme": Neutral({"strength": 1.0, "inner_steps": 1, "inner_rate": 1.0}, tolerance=1e-6),
+}
+NO_NEUTRAL = {
+    "feddyn": "the server adds its drift, a mean of all steps so far that no α scales: h/α",
+    "local-only": "nothing is shared",
+}
+
+
+@every_method
+def test_neutral_settings_are_fedavg(name):
+    if name in NO_NEUTRAL:
+        assert name not in NEUTRAL
+        return
+    if name not in NEUTRAL:
+        pytest.fail(
+            f"{name}: say in NEUTRAL at which settings it is FedAvg, or in NO_NEUTRAL why not"
+        )
+    case = NEUTRAL[name]
+    training = replace(SHORT, batch=case.batch)
+    data = vectors(case.sizes, 3, case.spec.classes)
+    plan = Plan(rounds=case.rounds, clients=4)
+    mine, _ = run(Job(name, case.spec, training, case.train, case.settings), data, plan)
+    theirs, _ = run(Job("fedavg", case.spec, training, case.train), data, plan)
+    assert mine.round == case.rounds
+    if case.tolerance:
+        assert_close(mine.params, theirs.params, case.tolerance)
+    else:
+        assert_same(mine.params, theirs.params)
+
+
+@every_method
+def test_a_method_is_not_fedavg_otherwise(name):
+    """The comparison above would see a method that never does what it is for."""
+    same = ("fedavg", "ditto")  # by definition; Ditto's own model is looked at elsewhere
+    settings = {"epsilon": 1e-6} if name == "fedexp" else None
+    job, data = problem(name, settings, sizes=(8,) * 6)
+    training = replace(SHORT, batch=4)
+    plan = Plan(rounds=3, clients=4)
+    job = replace(job, training=training)
+    mine, memories = run(job, data, plan)
+    theirs, _ = run(replace(job, algorithm="fedavg", settings=None), data, plan)
+    alike = all(np.array_equal(a, theirs.params[n]) for n, a in mine.params.items())
+    assert alike == (name in same)
+    if name == "ditto":
+        assert any("copy" in own for own in memories.values())
+
+
+# -- by hand ---------------------------------------------------------------------------------------
+# Each function is one round from the equations of the method's paper, on Hand's plain vectors.
+
+
+def local_steps(h, cohort, t, step=None):
+    """δ of every client, and its number of steps."""
+    found = {}
+    for who in cohort:
+        own = (lambda at, rows, who=who: step(who, at, rows)) if step else None
+        model, count = h.train(who, t, h.model, own)
+        found[who] = model - h.model, count
+    return {who: d for who, (d, _) in found.items()}, {who: n for who, (_, n) in found.items()}
+
+
+def alike(cohort):
+    return dict.fromkeys(cohort, 1.0)
+
+
+def fedavg(h, cohort, t, server_rate):
+    h.model = h.model + server_rate * h.mean(local_steps(h, cohort, t)[0])
+
+
+def fedavgm(h, cohort, t, momentum, server_rate):
+    velocity = momentum * h.server.get("velocity", 0.0) + h.mean(local_steps(h, cohort, t)[0])
+    h.server["velocity"] = velocity
+    h.model = h.model + server_rate * velocity
+
+
+def adaptive(second_moment):
+    def work(h, cohort, t, server_rate, momentum, tau, second=None):
+        mean = h.mean(local_steps(h, cohort, t)[0])
+        v = h.server.get("second", h.moving * tau**2)
+        h.server["first"] = momentum * h.server.get("first", 0.0) + (1 - momentum) * mean
+        h.server["second"] = second_moment(v, mean**2, second)
+        h.model = h.model + server_rate * h.server["first"] / (np.sqrt(h.server["second"]) + tau)
+
+    return work
+
+
+def fedexp(h, cohort, t, epsilon):
+    steps_, _ = local_steps(h, cohort, t)
+    mean = h.mean(steps_, alike(cohort))
+    rate = sum(d @ d for d in steps_.values()) / (2 * len(cohort) * (mean @ mean + epsilon))
+    h.rates.append(rate)
+    h.model = h.model + max(1.0, rate) * mean
+
+
+def fedprox(h, cohort, t, mu):
+    start = h.model
+
+    def step(who, at, rows):
+        return h.gradient(who, at, rows) + mu * (at - start)
+
+    h.model = h.model + h.mean(local_steps(h, cohort, t, step)[0])
+
+
+def scaffold(h, cohort, t, server_rate):
+    c = h.server.setdefault("control", np.zeros(5))
+
+    def step(who, at, rows):
+        return h.gradient(who, at, rows) - h.kept(who, "control", np.zeros(5)) + c
+
+    moved, counts = local_steps(h, cohort, t, step)
+    change = np.zeros(5)
+    for who in cohort:
+        old = h.memory[who]["control"]
+        new = old - c - moved[who] / (counts[who] * h.training.rate)
+        h.memory[who]["control"] = new * h.moving
+        change = change + h.memory[who]["control"] - old
+    h.server["control"] = c + change / len(h.data)
+    h.model = h.model + server_rate * h.mean(moved, alike(cohort))
+
+
+def feddyn(h, cohort, t, alpha):
+    start = h.model
+
+    def step(who, at, rows):
+        drift = h.kept(who, "drift", np.zeros(5))
+        return h.gradient(who, at, rows) - drift + alpha * (at - start)
+
+    moved, _ = local_steps(h, cohort, t, step)
+    for who in cohort:
+        h.memory[who]["drift"] = h.memory[who]["drift"] - alpha * moved[who]
+    h.server["drift"] = h.server.get("drift", 0.0) - alpha * sum(moved.values()) / len(h.data)
+    h.model = h.model + h.mean(moved, alike(cohort)) - h.server["drift"] / alpha
+
+
+def mime(h, cohort, t, beta, lite):
+    start, m = h.model, h.server.get("momentum", np.zeros(5))
+    c = h.moving * sum(h.gradient(who, start) for who in cohort) / len(cohort)
+
+    def step(who, at, rows):
+        found = h.gradient(who, at, rows)
+        if not lite:
+            found = found - h.gradient(who, start, rows) + c
+        return (1 - beta) * found + beta * m
+
+    moved, _ = local_steps(h, cohort, t, step)
+    h.server["momentum"] = (1 - beta) * c + beta * m
+    h.model = h.model + h.mean(moved, alike(cohort))
+
+
+def ditto(h, cohort, t, strength, server_rate):
+    start = h.model
+    for who in cohort:
+        own = h.kept(who, "copy", start)
+
+        def step(at, rows, who=who):
+            return h.gradient(who, at, rows) + strength * (at - start)
+
+        h.memory[who]["copy"], _ = h.train(who, t, own, step, turn=1)
+    fedavg(h, cohort, t, server_rate)
+
+
+def per_fedavg(h, cohort, t, alpha):
+    def step(who, at, rows):
+        one, other = (rows[0::2], rows[1::2]) if len(rows) > 1 else (rows, rows)
+        return h.gradient(who, at - alpha * h.moving * h.gradient(who, at, one), other)
+
+    h.model = h.model + h.mean(local_steps(h, cohort, t, step)[0], alike(cohort))
+
+
+def pfedme(h, cohort, t, strength, inner_steps, inner_rate, beta):
+    def step(who, at, rows):
+        near = at
+        for _ in range(inner_steps):
+            slope = h.gradient(who, near, rows) + strength * (near - at)
+            near = near - inner_rate * h.moving * slope
+        return strength * (at - near)
+
+    ends = [h.model + d for d in local_steps(h, cohort, t, step)[0].values()]
+    h.model = (1 - beta) * h.model + beta * sum(ends) / len(ends)
+
+
+def with_personal(h, cohort, t, personal, passes):
+    """Clients put their own part into the model; passes of (which part moves, epochs)."""
+    ends = {}
+    for who in cohort:
+        own = h.kept(who, "personal", h.model[personal])
+        at = h.model.copy()
+        at[personal] = own
+        for turn, (moving, epochs) in enumerate(passes):
+            at, _ = h.train(who, t, at, turn=turn, epochs=epochs, moving=moving)
+        h.memory[who]["personal"] = at[personal]
+        ends[who] = at - h.model
+    shared = ~personal
+    h.model = h.model + shared * h.mean(ends)
+
+
+PART = {"head": HEAD, "extractor": EXTRACTOR, "model": HEAD | EXTRACTOR}
+
+
+def fedsim(h, cohort, t, personal):
+    with_personal(h, cohort, t, PART[personal], [(h.moving, None)])
+
+
+def fedalt(h, cohort, t, personal, personal_epochs):
+    own = PART[personal]
+    with_personal(h, cohort, t, own, [(own, personal_epochs), (~own, None)])
+
+
+BY_HAND = {
+    "fedavg": (fedavg, [{"server_rate": 0.7}]),
+    "fedavgm": (fedavgm, [{"momentum": 0.6, "server_rate": 0.7}]),
+    "fedadagrad": (
+        adaptive(lambda v, d, _: v + d),
+        [{"server_rate": 0.2, "momentum": 0.3, "tau": 0.1}],
+    ),
+    "fedadam": (
+        adaptive(lambda v, d, b: b * v + (1 - b) * d),
+        [{"server_rate": 0.2, "momentum": 0.3, "second": 0.6, "tau": 0.1}],
+    ),
+    "fedyogi": (
+        adaptive(lambda v, d, b: v - (1 - b) * d * np.sign(v - d)),
+        [{"server_rate": 0.2, "momentum": 0.3, "second": 0.6, "tau": 0.1}],
+    ),
+    "fedexp": (fedexp, [{"epsilon": 1e-4}]),
+    "fedprox": (fedprox, [{"mu": 0.8}]),
+    "scaffold": (scaffold, [{"server_rate": 0.7}]),
+    "feddyn": (feddyn, [{"alpha": 0.4}]),
+    "mime": (mime, [{"beta": 0.6, "lite": False}, {"beta": 0.6, "lite": True}]),
+    "ditto": (ditto, [{"strength": 0.9, "server_rate": 0.7}]),
+    "per-fedavg": (per_fedavg, [{"alpha": 0.5}]),
+    "pfedme": (
+        pfedme,
+        [{"strength": 2.0, "inner_steps": 3, "inner_rate": 0.15, "beta": 0.8}],
+    ),
+    "fedsim": (fedsim, [{"personal": "head"}, {"personal": "extractor"}]),
+    "fedalt": (
+        fedalt,
+        [
+            {"personal": "head", "personal_epochs": 2},
+            {"personal": "extractor", "personal_epochs": None},
+        ],
+    ),
+    "fedper": (lambda h, cohort, t: fedsim(h, cohort, t, "head"), [{}]),
+    "fedrep": (
+        lambda h, cohort, t, head_epochs: fedalt(h, cohort, t, "head", head_epochs),
+        [{"head_epochs": 3}],
+    ),
+    "local-only": (lambda h, cohort, t: fedsim(h, cohort, t, "model"), [{}]),
+}
+WHOLE = tuple(n for n in METHODS if gradient.make(n).personal in (None, "model"))
+TURNS = [("model", name) for name in METHODS] + [("head", name) for name in WHOLE]
+
+
+def put_together(job, params, names):
+    return np.concatenate([np.asarray(params[name], np.float64).ravel() for name in names])
+
+
+@pytest.mark.parametrize(("train", "name"), TURNS)
+def test_two_rounds_by_hand(train, name):
+    """The model, the server's state and what clients remember, on five parameters or the head's."""
+    if name not in BY_HAND:
+        pytest.fail(f"{name}: write one round of it in NumPy and put it into BY_HAND")
+    work, variants = BY_HAND[name]
+    for settings in variants:
+        expected = set(inspect.signature(gradient.catalogue()[name]).parameters)
+        assert set(settings) == expected, f"{name}: BY_HAND should set all of {expected}"
+        compare_by_hand(train, name, work, settings)
+
+
+def compare_by_hand(train, name, work, settings):
+    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02)
+    network = "scale" if train == "model" else None
+    spec = Spec(2, 1, network=network, temperature=0.7)
+    job, data = (
+        Job(name, spec, training, train, settings),
+        fresh(vectors((4, 2, 7), 3 if network else 1, 2, seed=3)),
+    )
+    plan, start = Plan(rounds=2, clients=2, seed=4), initial(job.model, None, 5)
+    cohorts = [plan.cohort(list(data), t) for t in range(2)]
+    assert cohorts[0] != cohorts[1]  # somebody comes back, somebody comes late
+    assert set(cohorts[0]) & set(cohorts[1])
+    state = begin(job, start)
+    for last in rounds(job, plan, Simulator(data, seed=9), np.arange(2), state):
+        state = last
+
+    head = np.concatenate([start["head.weight"].ravel(), start["head.bias"]])
+    scale = start["extractor.scale"] if network else [1.0]
+    hand = Hand(
+        data,
+        {who: secret_of(9, who) for who in data},
+        np.concatenate([scale, head]).astype(np.float64),
+        training,
+        0.7,
+        PART[train],
+    )
+    for t, cohort in enumerate(cohorts):
+        work(hand, cohort, t, **settings)
+
+    assert not hand.rates or max(hand.rates) > 1 > min(hand.rates)  # both sides of FedExP's max
+    order = (["extractor.scale"] if network else []) + ["head.weight", "head.bias"]
+    got = {"model": put_together(job, state.params, order)}
+    got |= {f"server/{k}": put_together(job, tree, order) for k, tree in state.server.items()}
+    for who, client in data.items():
+        got |= {f"{who}/{kind}": array for kind, array in client.memory.items()}
+    own = hand.moving
+    want = {"model": hand.model[own]}
+    want |= {f"server/{k}": v[own] for k, v in hand.server.items()}
+    for who, memory in hand.memory.items():
+        want |= {f"{who}/{k}": v[own] if len(v) == 5 else v for k, v in memory.items()}
+    assert_close(got, want, 2e-6)
+    assert not np.allclose(want["model"], put_together(job, start, order)) or name == "local-only"
+
+
+# -- any grouping, any order -----------------------------------------------------------------------
+
+
+@every_method
+def test_clients_trained_together_are_clients_trained_alone(name):
+    job, data = problem(name)
+    together, alone = Simulator(fresh(data)), Simulator(fresh(data), together=False)
+    one = everything(*run(job, data, everybody(data), federation=together))
+    two = everything(*run(job, data, everybody(data), federation=alone))
+    assert_close(one, two)
+    assert together.sent == alone.sent
+    assert set(together.sent) == set(data)
+
+
+@dataclass
+class Scattered:
+    """A federation that asks in another order and adds in other groups."""
+
+    inner: Any
+    seed: int
+
+    @property
+    def clients(self):
+        return self.inner.clients
+
+    @property
+    def data(self):
+        return self.inner.data
+
+    def total(self, step, broadcast=None, cohort=None):
+        rng = np.random.default_rng(self.seed)
+        mixed = [cohort[i] for i in rng.permutation(len(cohort))]
+        cuts = np.sort(rng.choice(np.arange(1, len(mixed)), 3, replace=False))
+        parts = [mixed[i:j] for i, j in zip([0, *cuts], [*cuts, len(mixed)], strict=True)]
+        return total(self.inner.total(step, broadcast, part) for part in parts)
+
+
+@every_method
+def test_the_order_and_the_groups_of_a_cohort_do_not_matter(name):
+    job, data = problem(name)
+    expected = everything(*run(job, data, everybody(data)))
+    for seed in (1, 2):
+        scattered = Scattered(Simulator(fresh(data)), seed)
+        assert_close(everything(*run(job, data, everybody(data), federation=scattered)), expected)
+
+
+@every_method
+def test_the_server_needs_no_more_than_sums_of_groups(name):
+    """Through `Sync`, of whose groups only the sum is seen."""
+    job, data = problem(name)
+    sync = Sync(Simulator(fresh(data)), 5)
+    classes, state = np.arange(job.spec.classes), begin(job, initial(job.model, None, 5))
+    for last in rounds(job, everybody(data, 2), sync, classes, state):
+        state = last
+    expected, _ = run(job, data, everybody(data, 2))
+    assert_close(state.params, expected.params)
+
+
+@dataclass
+class Filled(Scattered):
+    """A federation that leaves clients without samples alone."""
+
+    def total(self, step, broadcast=None, cohort=None):
+        filled = [who for who in cohort if len(self.data[who].labels)]
+        assert len(filled) < len(cohort)
+        return self.inner.total(step, broadcast, filled)
+
+
+@every_method
+def test_clients_without_samples_say_nothing(name):
+    job, data = problem(name)
+    expected = run(job, data, everybody(data), federation=Filled(Simulator(fresh(data)), 0))
+    found = run(job, data, everybody(data))
+    assert_same(everything(*found), everything(*expected))
+    assert not found[1]["c00"]
+
+
+def test_a_cohort_without_samples_is_named():
+    for name in ("fedavg", "mime"):
+        job, _ = problem(name)
+        with pytest.raises(HeadstartError, match="round: expected clients with samples, got none"):
+            run(job, vectors((0, 0)), Plan(rounds=1, clients=2))
+
+
+# -- repeatable ------------------------------------------------------------------------------------
+
+
+@every_method
+def test_a_seed_says_every_bit_and_another_says_others(name):
+    job, data = problem(name)
+    plan = Plan(rounds=3, clients=6, seed=1)
+    first = everything(*run(job, data, plan, seed=2))
+    assert_same(everything(*run(job, data, plan, seed=2)), first)
+    for other in (run(job, data, replace(plan, seed=2), seed=2), run(job, data, plan, seed=3)):
+        found = everything(*other)
+        assert found.keys() != first.keys() or any(
+            not np.array_equal(found[key], array) for key, array in first.items()
+        )
+
+
+@every_method
+def test_a_training_that_was_interrupted_goes_on_bit_for_bit(name):
+    job, data = problem(name)
+    plan = Plan(rounds=6, clients=6, window=2, drops=(4,), patience=50)
+    undisturbed, memories = run(job, data, plan)
+    sim = Simulator(fresh(data))
+    halfway, _ = run(job, data, replace(plan, rounds=3), federation=sim)
+    again = Simulator(copied(sim.data))
+    done, kept = run(job, data, plan, state=halfway, federation=again)
+    assert_same(everything(done, kept), everything(undisturbed, memories))
+    assert_same(done.evaluated(), undisturbed.evaluated())
+    assert (done.round, done.best, done.best_round, done.down, done.met) == (
+        undisturbed.round,
+        undisturbed.best,
+        undisturbed.best_round,
+        undisturbed.down,
+        undisturbed.met,
+    )
+    forgetful, lost = run(job, data, plan, state=halfway)
+    if job.recipe.memory or job.recipe.personal:
+        found, whole = everything(forgetful, lost), everything(undisturbed, memories)
+        same = found.keys() == whole.keys()
+        assert not (same and all(np.array_equal(found[key], whole[key]) for key in whole))
+
+
+# -- numbers that are none -------------------------------------------------------------------------
+
+
+@every_method
+@pytest.mark.parametrize("rate", [1e30, 1e14])
+def test_an_absurd_learning_rate_is_named_and_no_nan_is_kept(name, rate):
+    job, data = problem(name, training=replace(SHORT, rate=rate, decay=1.0, momentum=0.0))
+    sim = Simulator(fresh(data))
+    with pytest.raises(HeadstartError) as caught:
+        run(job, data, everybody(data, 20), federation=sim)
+    said = str(caught.value)
+    assert said.startswith("round ")
+    assert f"learning rate {rate:g}" in said
+    for client in sim.data.values():
+        assert all(np.isfinite(array).all() for array in client.memory.values())
+
+
+# -- what stays, and what leaves -------------------------------------------------------------------
+
+
+CNN = Spec(3, 128, network="small_cnn")
+GENTLE = Training(rate=0.05, batch=4, decay=0.01)
+PICTURES = images((5, 6, 4))
+NUMBERS = {"head": 3 * 128 + 3, "extractor": 3 * 32 * 9 + 32 * 64 * 9 + 64 * 128 * 9 + 3 * 224}
+NUMBERS["model"] = NUMBERS["head"] + NUMBERS["extractor"]
+
+
+def upload(job, data, who="c00", params=None, state=None):
+    """What a client sends in a round, and its size as a message."""
+    state = state or begin(job, params or initial(job.model, None, 5))
+    server = dict(state.server)
+    if job.recipe.ahead:
+        server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
+    told = {name: server[name] for name in job.recipe.tells}
+    words = steps.broadcast(job, state.params, told, np.arange(job.spec.classes))
+    kind, message = Simulator(data).message(steps.update(job, state.round), who, words)
+    return kind.from_bytes(message), message
+
+
+def moved_names(before, after):
+    return {n for n, array in before.items() if not np.array_equal(array, after[n])}
+
+
+@pytest.mark.parametrize("train", ["head", "extractor", "model"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedadam", "mime"])
+def test_frozen_parameters_never_move_nor_leave(train, name):
+    job, data = Job(name, CNN, GENTLE, train), fresh(PICTURES)
+    start = initial(job.model, None, 5)
+    state, _ = run(job, data, Plan(rounds=1, clients=3))
+    expected = {n for n in start if train == "model" or n.startswith(f"{train}.")}
+    assert moved_names(start, state.params) == expected
+    sent, _ = upload(job, data)
+    assert sent.vectors.shape == (1 + len(job.recipe.extra_names), NUMBERS[train])
+
+
+PERSONAL = [
+    ("fedsim", {"personal": "head"}),
+    ("fedsim", {"personal": "extractor"}),
+    ("fedalt", {"personal": "head"}),
+    ("fedalt", {"personal": "extractor"}),
+    ("fedper", {}),
+    ("fedrep", {"head_epochs": 1}),
+    ("local-only", {}),
+]
+
+
+def test_every_method_with_a_personal_part_is_looked_at():
+    assert {n for n in METHODS if gradient.make(n).personal} == {n for n, _ in PERSONAL}
+
+
+@pytest.mark.parametrize(("name", "settings"), PERSONAL)
+def test_personal_parts_stay_and_differ(name, settings):
+    job, data = Job(name, CNN, GENTLE, "model", settings), fresh(PICTURES)
+    part = job.recipe.personal
+    start = initial(job.model, None, 5)
+    state, memories = run(job, data, Plan(rounds=1, clients=3))
+    shared = {n for n in start if part != "model" and not n.startswith(f"{part}.")}
+    assert moved_names(start, state.params) == shared
+    sent, _ = upload(job, data)
+    assert sent.vectors.shape == (1, NUMBERS["model"] - NUMBERS[part])
+    own = [memories[who]["personal"] for who in data]
+    assert all(len(array) == NUMBERS[part] for array in own)
+    assert all(not np.array_equal(a, b) for i, a in enumerate(own) for b in own[:i])
+
+
+@pytest.mark.parametrize("name", ["fedsim", "fedalt", "fedper", "fedrep"])
+def test_what_a_client_sends_tells_only_what_its_personal_part_does(name):
+    """A constant more in every bias changes no prediction: it may change nothing that is sent."""
+    job = Job(name, CNN, replace(GENTLE, decay=0.0), "model")
+    biases = slice(NUMBERS["head"] - 3, None)
+    own = np.random.default_rng(0).normal(0, 0.1, NUMBERS["head"]).astype(np.float32)
+    answers = []
+    for change in ({}, {"by": 4.0}, {"by": np.array([4.0, 0.0, 0.0])}):
+        data, kept = fresh(PICTURES), own.copy()
+        kept[biases] += np.float32(change.get("by", 0.0))
+        data["c00"].memory["personal"] = kept
+        answers.append(upload(job, data)[0].vectors)
+        assert not np.array_equal(data["c00"].memory["personal"], kept)  # it trained
+    plain, silent, loud = answers
+    size = np.abs(plain).max()
+    assert np.abs(silent - plain).max() < 1e-4 * size
+    assert np.abs(loud - plain).max() > 1e-2 * size  # a part that predicts otherwise does show
+
+
+def test_a_private_model_changes_no_byte_of_what_is_sent():
+    job = Job("ditto", Spec(3, 3), SHORT)
+    messages = set()
+    for private in (None, 0.0, 7.0):
+        data = vectors((9, 4))
+        if private is not None:
+            data["c00"].memory["copy"] = np.full(12, private, np.float32)
+        messages.add(upload(job, data)[1])
+    assert len(messages) == 1
+
+
+def test_a_control_variate_does_change_what_is_sent():
+    job, messages = Job("scaffold", Spec(3, 3), SHORT), set()
+    for control in (0.0, 0.5):
+        data = vectors((9, 4))
+        data["c00"].memory["control"] = np.full(12, control, np.float32)
+        messages.add(upload(job, data)[1])
+    assert len(messages) == 2
+
+
+@every_method
+def test_what_is_sent_has_the_size_of_what_is_shared(name):
+    job, data = problem(name)
+    sizes = {"extractor.scale": 1, "head.weight": 2, "head.bias": 2}
+    if job.spec.network is None:
+        sizes = {"head.weight": 9, "head.bias": 3}
+    part = job.recipe.personal
+    kept = [n for n in sizes if part and (part == "model" or n.startswith(f"{part}."))]
+    sent, _ = upload(job, fresh(data), "c02")
+    wanted = sum(size for n, size in sizes.items() if n not in kept)
+    assert sent.vectors.shape == (1 + len(job.recipe.extra_names), wanted)
+    assert sent.numbers.shape == (4,)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+WRONG = [
+    ("fedavg", "server_rate", 0.0),
+    ("fedavgm", "momentum", 1.0),
+    ("fedavgm", "momentum", -0.1),
+    ("fedavgm", "server_rate", "fast"),
+    ("fedadagrad", "tau", 0.0),
+    ("fedadam", "second", 1.0),
+    ("fedyogi", "second", float("nan")),
+    ("fedyogi", "server_rate", -1.0),
+    ("fedexp", "epsilon", 0.0),
+    ("fedprox", "mu", -1.0),
+    ("scaffold", "server_rate", 0.0),
+    ("feddyn", "alpha", 0.0),
+    ("mime", "beta", 1.0),
+    ("mime", "lite", 1),
+    ("ditto", "strength", -1.0),
+    ("ditto", "server_rate", 0),
+    ("per-fedavg", "alpha", -0.1),
+    ("pfedme", "strength", 0.0),
+    ("pfedme", "inner_steps", 0),
+    ("pfedme", "inner_steps", 1.5),
+    ("pfedme", "inner_rate", 0.0),
+    ("pfedme", "beta", 0.0),
+    ("fedsim", "personal", "heads"),
+    ("fedalt", "personal", None),
+    ("fedalt", "personal_epochs", 0),
+    ("fedrep", "head_epochs", 0),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), WRONG)
+def test_bad_settings_are_named(name, setting, value):
+    with pytest.raises(HeadstartError, match=f"^{setting}: expected .*, got "):
+        gradient.make(name, {setting: value})
+
+
+def test_every_setting_can_be_wrong():
+    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.catalogue()[n]).parameters}
+    tried = {(name, setting) for name, setting, _ in WRONG}
+    rates = {(n, s) for n, s in known if s in ("server_rate", "momentum", "tau")}  # one class each
+    assert known - tried <= rates, "add a value that is refused to WRONG"
+    for name, setting in sorted(known - tried):
+        with pytest.raises(HeadstartError, match=setting):
+            gradient.make(name, {setting: -1.0})
+
+
+def test_unknown_names_are_named():
+    with pytest.raises(HeadstartError, match=r"algorithm: expected one of .*, got 'fedsgd'"):
+        gradient.make("fedsgd")
+    with pytest.raises(HeadstartError, match="fedprox: expected settings among mu, got lambda"):
+        gradient.make("fedprox", {"lambda": 1.0})
+    with pytest.raises(HeadstartError, match="local-only: expected settings among none, got mu"):
+        gradient.make("local-only", {"mu": 1.0})
+
+
+@every_method
+def test_a_recipe_travels_as_plain_values(name):
+    import json
+
+    job, _ = problem(name)
+    again = Job.of(json.loads(json.dumps(job.plain())))
+    assert again == replace(job, settings=job.settings or {})
+    assert again.names == job.names
