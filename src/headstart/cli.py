@@ -11,7 +11,17 @@ import typer
 from rich.table import Table
 
 from headstart import __version__
-from headstart.console import bar, err, out, say, show_change, show_end, show_results, write_csv
+from headstart.console import (
+    bar,
+    err,
+    out,
+    say,
+    show_change,
+    show_end,
+    show_results,
+    show_rows,
+    write_csv,
+)
 from headstart.errors import HeadstartError
 
 app = typer.Typer(
@@ -24,6 +34,13 @@ app = typer.Typer(
 Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
 Column = Annotated[str, typer.Option(help="name of this column")]
+Text = Annotated[str | None, typer.Option(help="column of sentences, in a .csv file of text")]
+Extractor = Annotated[
+    str | None,
+    typer.Option(
+        help="of images (mobilenet_v2, or another, or an .onnx file) or text (all_minilm_l6_v2)"
+    ),
+]
 Weights = Annotated[str | None, typer.Option(help="the extractor's weight file")]
 
 
@@ -82,21 +99,79 @@ def demo(
 
 @app.command(name="run")
 def run_command(
-    config: Annotated[Path, typer.Argument(help="a YAML file")],
+    what: Annotated[str, typer.Argument(help="a YAML file, or a sentence in quotes")],
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="what a sentence is run on")] = None,
     output: Output = None,
 ) -> None:
-    """Run a configuration; `key=value` changes it (partition.alpha=0.5)."""
+    """Run a configuration or a sentence; `key=value` changes it (partition.alpha=0.5)."""
     from headstart.runs.config import read_config
 
-    _run(read_config(config, changes or []), output or _fresh(config.stem))
+    if Path(what).suffix in (".yaml", ".yml") or Path(what).exists():
+        told = [*(changes or []), *([f"data={data}"] if data else [])]
+        config = read_config(what, told)
+        folder = output or _fresh(Path(what).stem)
+    else:
+        config = _sentence_config(data, changes, phases=what)
+        folder = output or _fresh("sentence")
+    if config.phases is None:
+        _run(config, folder)
+        return
+    from headstart.runs.stories import run_sentence
+
+    with bar() as show:
+        results = [run_sentence(config, folder, show)]
+    show_sentences(results, folder)
+
+
+def show_sentences(results: list[dict[str, Any]], folder: Path) -> None:
+    """The first table of the report; the others are in files beside it."""
+    from headstart.report.compare import table_rows
+
+    rows = table_rows(results)
+    show_rows(rows.header, rows.body)
+    say(f"report: {folder / 'report.html'} (and table.csv, targets.csv)")
+
+
+@app.command()
+def compare(
+    sentences: Annotated[list[str], typer.Argument(help="two or more, each in quotes")],
+    data: Data,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="key=value, for all of them")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Run several sentences on one split: one table, one set of curves."""
+    from headstart.runs.stories import compare as run_all
+
+    config = _sentence_config(data, change)
+    folder = output or _fresh("compare")
+    with bar() as show:
+        results = run_all(sentences, config, folder, show)
+    show_sentences(results, folder)
+
+
+def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -> Any:
+    """A configuration on the command line; data that name no clients are dealt to 50."""
+    from headstart.runs.config import apply_change, make_config
+
+    if data is None:
+        raise HeadstartError("data: expected --data with a sentence, got none")
+    given: dict[str, Any] = {"data": data, "held_out": 0.45, **told}
+    for one in changes or []:
+        apply_change(given, one)
+    if "partition" not in given and data == "digits":
+        given["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    return make_config(given)
 
 
 @app.command()
 def fit(
     data: Data,
     head: Annotated[list[str] | None, typer.Option(help="heads to fit; the first is kept")] = None,
-    extractor: Annotated[str | None, typer.Option(help="for images (default mobilenet_v2)")] = None,
+    text: Text = None,
+    extractor: Extractor = None,
     weights: Annotated[str | None, typer.Option(help="the extractor's weight file")] = None,
     download: Annotated[bool, typer.Option(help="fetch published weights")] = False,
     skip_corrupt: Annotated[bool, typer.Option(help="leave out what cannot be decoded")] = False,
@@ -123,6 +198,7 @@ def fit(
             {"name": name, **({"ridge": _number(ridge)} if name in ridges else {})}
             for name in head or ["fed3r"]
         ],
+        "text": text,
         "extractor": extractor,
         "weights": weights,
         "download": download,
@@ -159,13 +235,14 @@ def evaluate(
     client: Column = "client",
     domain: Column = "domain",
     split: Column = "split",
+    text: Text = None,
     weights: Weights = None,
 ) -> None:
     """Test a model on labelled samples (their test part, if they say which it is)."""
     from headstart.evaluate import scores
 
     head = _model(model)
-    samples = _samples(head, data, _columns(label, client, domain, split), weights).data
+    samples = _samples(head, data, _columns(label, client, domain, split), weights, text).data
     samples = samples if samples.test is None else samples.test_part()
     found = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
@@ -184,12 +261,13 @@ def predict(
     client: Column = "client",
     domain: Column = "domain",
     split: Column = "split",
+    text: Text = None,
     weights: Weights = None,
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _model(model)
     columns = _columns(label, client, domain, split)
-    found = _samples(head, data, columns, weights, labelled=False)
+    found = _samples(head, data, columns, weights, text, labelled=False)
     features = found.data.features
     names = found.names or tuple(map(str, range(len(features))))
     told = {"sample": names, "class": head.predict(features).tolist()}
@@ -199,16 +277,23 @@ def predict(
 
 
 def _samples(
-    head: Any, data: str, columns: dict[str, str], weights: str | None, *, labelled: bool = True
+    head: Any,
+    data: str,
+    columns: dict[str, str],
+    weights: str | None,
+    text: str | None,
+    *,
+    labelled: bool = True,
 ) -> Any:
-    """Samples as the model takes them: images go through the extractor it was made with."""
-    from headstart.runs.inputs import Extraction, holds_images, read
+    """Samples as the model takes them: through the extractor it was made with."""
+    from headstart.runs.inputs import Extraction, holds_images, holds_text, read
 
     about = head.provenance.get("extractor")
-    images = holds_images(data)
-    if images and about is None:
-        raise HeadstartError(f"data: {data} holds images, but the model was fitted to features")
-    how = Extraction(about["name"], weights) if images else None
+    raw = "sentences" if text else "images" if holds_images(data) else None
+    if raw and about is None:
+        raise HeadstartError(f"data: {data} holds {raw}, but the model was fitted to features")
+    extracted = raw or holds_text(data, about)
+    how = Extraction(about["name"], weights, text=text) if extracted else None
     with bar() as show:
         return read(data, columns, how, show, labelled=labelled, about=about)
 
@@ -217,9 +302,8 @@ def _samples(
 def features(
     data: Data,
     output: Annotated[Path, typer.Option("--out", "-o", help="the .npz file to write")],
-    extractor: Annotated[str, typer.Option(help="a network's name, or an .onnx file")] = (
-        "mobilenet_v2"
-    ),
+    text: Text = None,
+    extractor: Extractor = None,
     weights: Annotated[str | None, typer.Option(help="its weight file")] = None,
     download: Annotated[bool, typer.Option(help="fetch published weights")] = False,
     engine: Annotated[str, typer.Option(help="onnx or torch")] = "onnx",
@@ -229,11 +313,11 @@ def features(
     domain: Column = "domain",
     split: Column = "split",
 ) -> None:
-    """Images to a file of features, cached and resumable."""
+    """Images or sentences to a file of features, cached and resumable."""
     from headstart.runs.inputs import Extraction, read, write_features
 
-    how = Extraction(extractor, weights, download, engine, skip_corrupt)
-    with bar("images") as show:
+    how = Extraction(extractor, weights, download, engine, skip_corrupt, text)
+    with bar("sentences" if text else "images") as show:
         found = read(data, _columns(label, client, domain, split), how, show)
     write_features(found, output)
     say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
@@ -245,18 +329,19 @@ def export(
     output: Annotated[Path, typer.Option("--out", "-o", help="the .onnx file to write")],
     weights: Weights = None,
 ) -> None:
-    """Extractor and head as one ONNX file (the head alone, if it was fitted to features)."""
+    """Extractor and head as one ONNX file (the head alone, if images are not what it is for)."""
     from headstart.export import export_head, export_onnx
     from headstart.runs.inputs import Extraction, extractor_of
 
     head = _model(model)
     about = head.provenance.get("extractor")
-    if about is None:
-        export_head(head, output)
-    else:
+    whole = about is not None and "text" not in about  # words are cut outside any ONNX graph
+    if whole:
         network = extractor_of(about, Extraction(str(about["name"]), weights))
         export_onnx(network, head, output)
-    say(f"{'features' if about is None else 'images'} to classes: {output}")
+    else:
+        export_head(head, output)
+    say(f"{'images' if whole else 'features'} to classes: {output}")
 
 
 @app.command()
@@ -321,10 +406,12 @@ def reproduce(
 @app.command(name="list")
 def list_command() -> None:
     """Everything that can be named."""
-    from headstart import heads
+    from headstart import gradient, heads
     from headstart.data.backbones import names as networks
+    from headstart.data.backbones import text_names
     from headstart.data.partition import PARTITIONERS
     from headstart.reproduce import catalogue
+    from headstart.sentences import PERSONAL
     from headstart.statistics.base import PRECISIONS
 
     table = Table(box=None, pad_edge=False)
@@ -333,9 +420,14 @@ def list_command() -> None:
     for name, cls in heads.catalogue().items():
         federated = hasattr(cls, "measure")
         table.add_row("head" if federated else "centralized", name, _first_line(cls))
+    for name, recipe in gradient.catalogue().items():
+        table.add_row("algorithm", name, _first_line(sys.modules[recipe.__module__]))
+    for name, kind in PERSONAL.items():
+        what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
+        table.add_row("at home", name, what)
     for name, make in PARTITIONERS.items():
         table.add_row("partition", name, _first_line(make))
-    for name, what in networks().items():
+    for name, what in {**networks(), **text_names()}.items():
         table.add_row("extractor", name, what)
     for name, one in catalogue().items():
         table.add_row("reproduction", name, f"{one.paper}: {one.title}")

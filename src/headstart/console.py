@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -66,7 +67,7 @@ def show_results(results: dict[str, Any], extra: list[tuple[str, float]] | None 
     table.add_column("head", no_wrap=True)
     table.add_column("accuracy", justify="right", no_wrap=True)
     if personal:
-        table.add_column("personal:\nglobal → OLL → prior", justify="right", no_wrap=True)
+        table.add_column("personal: global\n→OLL→prior→ridge", justify="right", no_wrap=True)
     sent = "exact" if results["exact"] else "sent"
     for column in (f"bytes:\n{sent}", "\nfloat32", "\nint8", "paper's\nformula"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -77,11 +78,47 @@ def show_results(results: dict[str, Any], extra: list[tuple[str, float]] | None 
     out.print(table)
 
 
+def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str = "") -> None:
+    """A table of text: sentences to the left, numbers to the right.
+
+    Where it is too wide for the terminal, sentences are listed above it and numbered in it.
+    """
+    rows = [list(row) for row in body]
+    named = header.index("sentence") if "sentence" in header else -1
+    titles = list(header)
+    if named >= 0 and sum(_widths(header, rows)) + 2 * len(header) > out.width:
+        _number_sentences(rows, named)
+        titles[named] = ""
+    table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for at, (column, width) in enumerate(zip(titles, _widths(titles, rows), strict=True)):
+        table.add_column(column, justify="left" if at == named else "right", min_width=width)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    out.print(table)
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of columns whose cells stay on one line; headings break between words."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    return [
+        max(map(len, [*title.split(), *cells]), default=0)
+        for title, cells in zip(header, columns, strict=True)
+    ]
+
+
+def _number_sentences(rows: list[list[str]], at: int) -> None:
+    numbers = {name: place for place, name in enumerate(dict.fromkeys(row[at] for row in rows), 1)}
+    for name, place in numbers.items():
+        say(f"{place}. {name}")
+    for row in rows:
+        row[at] = f"{numbers[row[at]]}."
+
+
 def _cells(row: dict[str, Any], personal: bool) -> list[str]:
     cells = [row["title"], f"{100 * row['accuracy']:.1f}"]
     if personal:
         own = row["personal"]
-        cells.append(" → ".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
+        cells.append("→".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
     sizes = (
         row["bytes_per_client"],
         row["sizes"]["float32"],

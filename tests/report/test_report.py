@@ -31,6 +31,7 @@ SECTIONS = (
     "What these statistics reveal",
     "How it was run",
 )
+PERSONAL = ("global", "oll", "prior", "ridge")
 HOSTILE = '<script>alert("x")</script> & $x^$ \' \x00\ud800 猫'
 
 
@@ -46,6 +47,8 @@ def make_head(name: str, accuracy: float, main: bool = False, clients: int = 6) 
         "freedom": (4 / (1 + ridges)).tolist(),
         "best": 1.0,
     }
+    spread = {"0": -0.031, "0.1": 0.0, "0.25": 0.0, "0.5": 0.01, "0.75": 0.1, "0.9": 0.2, "1": 0.3}
+    change = {"gain": 17, "lose": 2, "same": 1, "quantiles": spread}
     return {
         "name": name.lower(),
         "title": name,
@@ -54,7 +57,9 @@ def make_head(name: str, accuracy: float, main: bool = False, clients: int = 6) 
         "main": main,
         "accuracy": accuracy,
         "balanced_accuracy": accuracy - 0.01,
-        "personal": {"global": accuracy, "oll": accuracy + 0.01, "prior": accuracy + 0.02},
+        "personal": dict(zip(PERSONAL, accuracy + np.arange(4) / 100, strict=True)),
+        "personal_mean": dict.fromkeys(PERSONAL, accuracy - 0.05),
+        "personal_change": dict.fromkeys(PERSONAL[1:], change),
         "bytes_per_client": 900.0,
         "formula_bytes_per_client": 1800.0,
         "seconds": 0.4,
@@ -66,7 +71,7 @@ def make_head(name: str, accuracy: float, main: bool = False, clients: int = 6) 
 
 def make_client(k: int) -> dict[str, Any]:
     tested = k % 3
-    own = {"global": 0.5, "oll": 0.75, "prior": 1.0} if tested else None
+    own = dict(zip(PERSONAL, (0.5, 0.75, 1.0, 1.0), strict=True)) if tested else None
     return {
         "client": f"c{k:02d}",
         "samples": 5 + k,
@@ -180,6 +185,20 @@ def test_page_is_whole_and_self_contained(full: str) -> None:
     assert "Fed3R classifies 90.0% of 20 test samples correctly" in full
     assert full.count("ab" * 32) == 2
     assert "mathdefault" not in full
+
+
+def test_who_loses_is_told(full: str) -> None:
+    assert "Who gains, who loses" in full
+    line = full[full.index('<tr><th scope="row">residual ridge</th><td>17</td>') :]
+    cells = re.findall(r"<td>(.*?)</td>", line[: line.index("</tr>")])
+    assert cells == ["17", "1", "2", "−3.1", "±0.0", "+1.0", "+20.0"]
+    older = make_results()
+    for head in older["heads"]:
+        del head["personal_change"], head["personal_mean"], head["personal"]["ridge"]
+    source = page(older)
+    check(source)
+    assert "Who gains" not in source
+    assert "local prior; global 90.0%" in source
 
 
 def test_file_is_the_same_bytes_again(full: str, tmp_path: Path) -> None:

@@ -39,6 +39,36 @@ def newcomer(tmp_path):
     return str(tmp_path / "new.npz")
 
 
+def test_a_run_tells_who_gains_by_each_personal_head(finished):
+    (row,) = json.loads((finished.path / "results.json").read_text())["heads"]
+    assert (
+        list(row["personal"]) == list(row["personal_mean"]) == ["global", "oll", "prior", "ridge"]
+    )
+    assert list(row["personal_change"]) == ["oll", "prior", "ridge"]
+    change = row["personal_change"]["ridge"]
+    assert change["gain"] + change["lose"] + change["same"] <= 8
+    assert change["quantiles"]["0"] <= change["quantiles"]["0.5"] <= change["quantiles"]["1"]
+
+
+@pytest.mark.parametrize("points", [1, 2, 5])
+def test_every_upload_is_in_the_total_however_few_the_curves_points(tmp_path, points):
+    results = run(make_config(told(curve_points=points, exact=False)), tmp_path / "few")
+    total = RunFolder(tmp_path / "few").model().provenance["samples"]
+    assert total == results["data"]["samples"]
+    assert [len(head["curve"]) for head in results["heads"]] == [points]
+
+
+def test_the_temperature_may_be_that_of_samples_left_out(tmp_path, finished):
+    heads = [{"name": "fed3r", "ridge": 1.0}, {"name": "fedncm"}]
+    left = run(make_config(told(heads=heads, temperature="left-out")), tmp_path / "left")
+    (plain,) = json.loads((finished.path / "results.json").read_text())["heads"]
+    assert left["heads"][0]["temperature"] > plain["temperature"]
+    for key in ("global", "oll"):
+        assert left["heads"][0]["personal"][key] == plain["personal"][key]
+    with pytest.raises(hs.HeadstartError, match="temperature"):
+        make_config(told(temperature="cold"))
+
+
 def test_a_run_folder_holds_what_it_promises(finished):
     there = {item.name for item in finished.path.iterdir()}
     assert there >= {

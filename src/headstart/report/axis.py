@@ -23,14 +23,14 @@ Array = NDArray[np.float64]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5b6570")
 STRETCHED = 0.85  # accuracies from here on are drawn by their error, on a log scale
 _ACCURACIES = (0, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
-_DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 
 def line(at: int) -> dict[str, Any]:
     """Colour and dashes of the line `at`, with a mark at its end."""
     return {
         "color": COLOURS[at % len(COLOURS)],
-        "linestyle": _DASHES[(at // len(COLOURS)) % len(_DASHES)],
+        "linestyle": DASHES[(at // len(COLOURS)) % len(DASHES)],
         "marker": "o",
         "markersize": 4,
         "markevery": [-1],
@@ -40,7 +40,8 @@ def line(at: int) -> dict[str, Any]:
 def legend(figure: Figure, axes: Axes | None = None) -> int:
     """A legend above the figure; answers with its lines."""
     handles, labels = (axes or figure.axes[0]).get_legend_handles_labels()
-    columns = 3 if max(map(len, labels), default=0) <= 18 else 2
+    longest = max(map(len, labels), default=0)
+    columns = 3 if longest <= 18 else 2 if longest <= 34 else 1
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.2)
     return math.ceil(len(labels) / columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -10,6 +11,7 @@ from typing import Any
 from headstart.files import write_text
 from headstart.report import sections
 from headstart.report.markup import Tile, tiles
+from headstart.report.plots import PERSONAL
 from headstart.report.values import (
     Results,
     head_title,
@@ -32,14 +34,26 @@ def write_report(results: dict[str, Any], path: Path) -> None:
 
 def page(results: Results) -> str:
     """The whole page as a string."""
-    shown = (make(results) for make in sections.ALL)
+    return render(
+        str(results.get("title") or "A run without a title"),
+        _summary(results),
+        _tiles(results),
+        [make(results) for make in sections.ALL],
+        _footer(results),
+    )
+
+
+def render(
+    title: str, summary: str, shown: Iterable[Tile], bodies: Iterable[str], footer: str
+) -> str:
+    """A page around sections; empty ones are left out."""
     return Template(_resource("page.html")).substitute(
-        title=text(results.get("title") or "A run without a title"),
+        title=text(title),
         style=_resource("style.css"),
-        summary=text(_summary(results), 2000),
-        tiles=tiles(_tiles(results)),
-        sections="\n".join(section for section in shown if section),
-        footer=text(_footer(results)),
+        summary=text(summary, 2000),
+        tiles=tiles(shown),
+        sections="\n".join(body for body in bodies if body),
+        footer=text(footer),
     )
 
 
@@ -104,10 +118,13 @@ def _tiles(results: Results) -> list[Tile]:
 
 def _personal_tile(head: Results) -> list[Tile]:
     means = part(head, "personal")
-    base, prior = number(means.get("global")), number(means.get("prior"))
-    if base is None or prior is None:
+    base = number(means.get("global"))
+    known = [(title, number(means.get(key))) for key, title in PERSONAL.items() if key != "global"]
+    found = [(mean, title) for title, mean in known if mean is not None]
+    if base is None or not found:
         return []
-    return [Tile("Personal accuracy", percent(prior), f"local prior; global {percent(base)}")]
+    mean, title = found[-1]  # the one that asks most of a client, not the best in hindsight
+    return [Tile("Personal accuracy", percent(mean), f"{title}; global {percent(base)}")]
 
 
 def _footer(results: Results) -> str:

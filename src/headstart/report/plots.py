@@ -35,11 +35,17 @@ _MARKS = "osD^v<>"
 POINTS = 400  # of a line; more cannot be seen
 LABELLED = 30  # classes: more cannot be read along an axis
 COLUMNS, LINES, CELLS = 300, 120, 400  # of the heat map (clients, classes), of the confusion
-PERSONAL = {"global": "one global head", "oll": "only local labels", "prior": "local prior"}
+PERSONAL = {
+    "global": "one global head",
+    "oll": "only local labels",
+    "prior": "local prior",
+    "ridge": "residual ridge",
+}
 _PERSONAL_LOOK: dict[str, dict[str, Any]] = {
     "global": {"color": "#9aa5b1", "linewidth": 3.4},
     "oll": {"color": COLOURS[1], "linewidth": 1.8, "linestyle": (0, (4, 1.5))},
     "prior": {"color": COLOURS[0], "linewidth": 1.8},
+    "ridge": {"color": COLOURS[2], "linewidth": 1.8, "linestyle": (0, (1, 1))},
 }
 
 
@@ -319,7 +325,7 @@ def personal_accuracy(figure: Figure, results: Results) -> str:
     axes.set_xlabel("share of clients, least accurate first")
     axes.set_ylabel("accuracy on the client's own test")
     axis.legend(figure)
-    return "Accuracy of each client with three heads, sorted"
+    return "Accuracy of each client with each head, sorted"
 
 
 # -- numbers ---------------------------------------------------------------------------------------

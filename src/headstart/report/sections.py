@@ -46,8 +46,9 @@ def methods(results: Results) -> str:
         methods_table(results),
         caption="The best of a column is shaded. Balanced: the mean over classes. Pooled: the same "
         "method on all data in one place. Personal: means over clients, weighted by their test "
-        "samples, of the global head, of the head restricted to the client's own labels (OLL) and "
-        "with the client's label frequencies as a prior. Ratio: formula over measured; above 1 the "
+        "samples, of the global head, of the head restricted to the client's own labels (OLL), "
+        "with the client's label frequencies as a prior, and with a ridge regression of what that "
+        "leaves unexplained of the client's samples. Ratio: formula over measured; above 1 the "
         "upload is smaller than the paper's.",
         wide=True,
     )
@@ -172,20 +173,45 @@ def personal(results: Results) -> str:
         "left behind. A client with few test samples makes a coarse step.",
     )
     means = part(main_head(results), "personal")
+    plain_means = part(main_head(results), "personal_mean")
     base = number(means.get("global"))
     lines = []
     for key, title in plots.PERSONAL.items():
         mean = number(means.get(key))
         gain = points(mean - base) if mean is not None and base is not None else MISSING
-        lines.append((title, percent(mean), MISSING if key == "global" else gain))
+        lines.append((title, percent(mean), MISSING if key == "global" else gain,
+                      percent(plain_means.get(key))))  # fmt: skip
     facts = card(
-        table(("Head", "weighted mean", "gain"), lines) if base is not None else "",
+        table(("Head", "weighted mean", "gain", "plain mean"), lines) if base is not None else "",
         title="Means over clients",
-        caption="Weighted by the clients' test samples. Both personal heads are made on the client "
-        "from its own label counts; nothing is sent and nothing is trained.",
+        caption="Weighted: by the clients' test samples; plain: every client counts the same. "
+        "Personal heads are made on the client, the first two from its label counts, the ridge "
+        "from its samples; nothing is sent and no step is taken.",
     )
     lead = f"{head_title(main_head(results))}, made each client's own without another message."
-    return section("Personal heads", lead, drawing, facts)
+    return section("Personal heads", lead, drawing, facts, _who_loses(results))
+
+
+def _who_loses(results: Results) -> str:
+    """Clients that gain and lose by each personal head, and by how much."""
+    changes = part(main_head(results), "personal_change")
+    lines = []
+    for key, title in plots.PERSONAL.items():
+        change = part(changes, key)
+        if change:
+            spread = [number(part(change, "quantiles").get(q)) for q in ("0", "0.1", "0.5", "0.9")]
+            counted = [plain(change.get(count)) for count in ("gain", "same", "lose")]
+            by = [MISSING if q is None else points(q).removesuffix(" points") for q in spread]
+            lines.append((title, *counted, *by))
+    head = ("Head", "gain", "same", "lose", "worst", "10%", "median", "90%")
+    return card(
+        table(head, lines) if lines else "",
+        title="Who gains, who loses",
+        caption="Clients against the global head, on their own test parts, and quantiles over "
+        "clients of the difference in percentage points. A client with few test samples moves in "
+        "large steps.",
+        wide=True,
+    )
 
 
 def same_bits(results: Results) -> str:

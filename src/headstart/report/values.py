@@ -66,20 +66,30 @@ def points(difference: float) -> str:
 def size(value: Any) -> str:
     """Bytes with a decimal unit and three figures: 7.34 kB."""
     count = number(value)
-    return MISSING if count is None else _united(count, _figures)
+    return MISSING if count is None else _united(count, _figures, "B")
 
 
 def round_size(value: float) -> str:
     """Round bytes, as an axis has them: 20 kB."""
+    return _united(value, lambda count: f"{count:.3g}", "B")
+
+
+def flops(value: Any) -> str:
+    """FLOPs the same way, their unit left to the words around: 3.10 G."""
+    count = number(value)
+    return MISSING if count is None else _united(count, _figures)
+
+
+def round_flops(value: float) -> str:
     return _united(value, lambda count: f"{count:.3g}")
 
 
-def _united(count: float, write: Callable[[float], str]) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
+def _united(count: float, write: Callable[[float], str], unit: str = "") -> str:
+    for prefix in ("", "k", "M", "G"):
         if abs(count) < 999.5:
-            return f"{count:.0f} B" if unit == "B" else f"{write(count)} {unit}"
+            return f"{write(count) if prefix else f'{count:.0f}'} {prefix}{unit}".rstrip()
         count /= 1000
-    return f"{write(count)} TB"
+    return f"{write(count)} T{unit}"
 
 
 def _figures(value: float) -> str:

@@ -12,9 +12,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headstart import heads
+from headstart import gradient, heads
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
+from headstart.gradient.recipe import Recipe
+from headstart.sentences import Sentence, from_plain, parse, to_plain
 
 
 class _Loader(yaml.SafeLoader):
@@ -47,7 +49,8 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: str = Field(description="digits, a .csv, .parquet or .npz file, or a folder")
-    extractor: str | None = Field(None, description="for images: a network's name or .onnx file")
+    text: str | None = Field(None, description="the column of sentences in a .csv file of text")
+    extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")
     weights: str | None = Field(None, description="its weight file, if not found by itself")
     download: bool = Field(False, description="fetch published weights when nothing is here")
     engine: Literal["onnx", "torch"] = "onnx"
@@ -69,6 +72,17 @@ class RunConfig(BaseModel):
         None, description="of the wire when not exact (none: float32)"
     )
     smoothing: float = Field(0.5, ge=0, description="added to a client's counts for its prior")
+    temperature: Literal["training", "left-out"] = Field(
+        "training", description="calibrated on the training loss, or as if samples were left out"
+    )
+    phases: list[Any] | None = Field(None, description="a sentence, or its phases as a list")
+    cohort: int = Field(10, ge=1, description="clients a round of training")
+    network: str | None = Field(None, description="to train on images: a network's name")
+    pixels: int = Field(32, ge=8, description="side of the images a network trains on")
+    batch_norm: Literal["frozen", "average", "local"] = "frozen"
+    evaluate_every: int = Field(1, ge=1, description="rounds")
+    checkpoint_every: int = Field(10, ge=1, description="rounds that a kill may cost")
+    writers: list[Literal["tensorboard", "mlflow", "wandb"]] = []
     curve_points: int = Field(100, ge=1, description="at most so many points of the curves")
     keep_uploads: bool = True
     seed: int = Field(0, ge=0)
@@ -86,6 +100,17 @@ class RunConfig(BaseModel):
             return items
         return [{"name": item} if isinstance(item, str) else item for item in items]
 
+    @field_validator("phases", mode="before")
+    @classmethod
+    def _sentence(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            said = parsed(str(from_plain(value)) if isinstance(value, list) else str(value))
+        except HeadstartError as error:
+            raise ValueError(str(error)) from None
+        return to_plain(said)
+
     @model_validator(mode="after")
     def _known(self) -> RunConfig:
         if self.exact and self.precision is not None:
@@ -95,6 +120,18 @@ class RunConfig(BaseModel):
         for head in self.heads:
             check_settings("heads", head, heads.federated())
         return self
+
+
+def parsed(text: str) -> Sentence:
+    """A sentence, checked against the catalogues of heads, algorithms and personalizations."""
+    kinds = {name: _kind(gradient.make(name)) for name in gradient.catalogue()}
+    return parse(text, heads=list(heads.federated()), algorithms=kinds)
+
+
+def _kind(recipe: Recipe) -> str:
+    """Whether a client ends with a model of its own."""
+    own = recipe.personal or recipe.adapt or "copy" in recipe.memory
+    return "personal" if own else "train"
 
 
 def check_settings(role: str, named: Named, known: Mapping[str, Any], given: int = 0) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headstart import __version__
-from headstart.data.backbones.catalogue import NETWORKS, Network
+from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.text import TEXTS
+from headstart.data.backbones.weights import WeightFile, WeightFolder
 from headstart.errors import HeadstartError
 
 _EXTRAS = {
@@ -18,7 +20,7 @@ _EXTRAS = {
     "torch": "torch",
     "flower": "flwr",
     "ray": "ray",
-    "text": "sentence_transformers",
+    "text": "safetensors",
     "parquet": "pyarrow",
 }
 _CORE = ("numpy", "scipy", "scikit-learn", "matplotlib")
@@ -34,7 +36,9 @@ def findings() -> Iterator[tuple[str, str]]:
         there = importlib.util.find_spec(module) is not None
         yield f"extra {extra}", f"yes ({module})" if there else f"no ({module} is not installed)"
     for name, network in NETWORKS.items():
-        yield f"weights {name}", _weights(network)
+        yield f"weights {name}", _weights(network.weights)
+    for name, reader in TEXTS.items():
+        yield f"weights {name}", _weights(reader.weights)
     yield "processors", str(os.cpu_count())
     told = os.environ.get("HEADSTART_DATA")
     place = Path(told or "../shared/data")
@@ -42,9 +46,9 @@ def findings() -> Iterator[tuple[str, str]]:
     yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
 
 
-def _weights(network: Network) -> str:
+def _weights(files: WeightFile | WeightFolder) -> str:
     try:
-        return f"found ({network.weights.find(None).name})"
+        return f"found ({files.find(None).name})"
     except HeadstartError:
         return "not found"
 

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from headstart.errors import HeadstartError, SolveError
 from headstart.evaluate import Personal, personal, scores
 from headstart.federation import steps
 from headstart.files import write_bytes
+from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.random_features import bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
@@ -72,7 +73,8 @@ def federate(
     model = head.solve(sum_)
     seconds = time.perf_counter() - began
     sent = dict(prepared.simulator.sent)
-    model = calibrated(prepared, model)
+    leverage = head_leverage(prepared, head, sum_)
+    model = calibrated(prepared, model, leverage)
     model.provenance["extractor"] = prepared.extractor
     pooled, bits = _pooled(prepared, head, sum_)
     sizes = message_sizes(prepared, head)
@@ -81,7 +83,7 @@ def federate(
         sum_,
         model,
         scores(model, prepared.test.features, prepared.test.labels),
-        tested_at_home(prepared, model),
+        tested_at_home(prepared, model, leverage),
         sent,
         seconds,
         pooled,
@@ -112,9 +114,9 @@ def _collect(
     """All uploads, folded; the head is solved and tested at points along the way."""
     simulator, step = prepared.simulator, measure_step(prepared, head)
     names = simulator.clients
-    stops = set(
-        np.linspace(1, len(names), min(len(names), prepared.config.curve_points), dtype=int)
-    )
+    points = min(len(names), prepared.config.curve_points)
+    # The last is always a stop, or uploads would be left out: linspace(1, n, 1) is [1].
+    stops = {len(names)} if points == 1 else set(np.linspace(1, len(names), points, dtype=int))
     so_far: Any = None
     waiting: list[Any] = []
     curve: list[dict[str, float]] = []
@@ -174,16 +176,26 @@ def message_sizes(prepared: Prepared, head: Any, most: int = 200) -> dict[str, f
     }
 
 
-def calibrated(prepared: Prepared, model: LinearHead) -> LinearHead:
+def head_leverage(prepared: Prepared, head: Any, sum_: Any) -> Leverage:
+    """Of the samples on their own scores, where a head knows it and something asks for it."""
+    asked = prepared.config.held_out or prepared.config.temperature == "left-out"
+    if not asked or not hasattr(head, "leverage"):
+        return Leverage()
+    with threads.for_size(sum_.dimension):
+        return cast(Leverage, head.leverage(sum_))
+
+
+def calibrated(prepared: Prepared, model: LinearHead, leverage: Leverage) -> LinearHead:
     """With the temperature of the lowest training loss over the federation."""
-    losses = prepared.simulator.total(steps.calibrate(), steps.with_head(model))
+    known = leverage if prepared.config.temperature == "left-out" else None
+    losses = prepared.simulator.total(steps.calibrate(known), steps.with_head(model))
     return model.calibrated(losses.values)
 
 
-def tested_at_home(prepared: Prepared, model: LinearHead) -> Personal | None:
+def tested_at_home(prepared: Prepared, model: LinearHead, leverage: Leverage) -> Personal | None:
     if not prepared.config.held_out:
         return None
-    step = steps.personal(prepared.config.smoothing)
+    step = steps.personal(prepared.config.smoothing, leverage)
     return personal(prepared.simulator.evaluate(step, steps.with_head(model)))
 
 

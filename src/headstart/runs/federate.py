@@ -17,7 +17,7 @@ from headstart.errors import DataError
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.runs.config import RunConfig
-from headstart.runs.inputs import Extraction, Input, Progress, holds_images, read, silent
+from headstart.runs.inputs import PIXELS, Extraction, Input, Progress, holds_images, read, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +55,19 @@ def read_data(
     progress: Progress = silent,
     about: Mapping[str, Any] | None = None,
 ) -> Input:
-    """Features, or images through the extractor of the configuration (or that of a saved head)."""
+    """Features; images and sentences go through the configuration's extractor (or a head's)."""
     columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
     told = Extraction(
-        config.extractor or Extraction.name,
+        f"{PIXELS}{config.pixels}" if config.network else config.extractor,
         config.weights,
         config.download,
         config.engine,
         config.skip_corrupt,
+        config.text,
     )
-    asked = holds_images(source) or config.extractor or config.weights
+    asked = (
+        holds_images(source) or config.network or config.text or config.extractor or config.weights
+    )
     return read(source, columns, told if asked else None, progress, about=about)
 
 

@@ -62,6 +62,13 @@ class RunFolder:
         write_text(self.path / "data.sha256", data)
         write_text(self.path / "config.yaml", text)
 
+    def is_of(self, config: RunConfig, data: str) -> bool:
+        """Whether this folder holds that configuration on that data."""
+        if not (self.path / "config.yaml").exists():
+            return False
+        same = self._read("config.yaml") == dump_config(config).encode()
+        return same and self._read("data.sha256") == data.encode()
+
     @property
     def config(self) -> RunConfig:
         if not (self.path / "config.yaml").exists():

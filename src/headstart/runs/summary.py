@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from headstart import __version__
 from headstart.costs import formula_bytes, mean_cost
-from headstart.evaluate import Personal, Scores
+from headstart.evaluate import PERSONAL, Personal, Scores
 from headstart.heads.linear import LinearHead
 from headstart.runs.config import Named
 from headstart.runs.federate import Prepared
@@ -123,6 +123,8 @@ def head_row(prepared: Prepared, outcome: Outcome, main: bool) -> dict[str, Any]
         "accuracy": outcome.scores.accuracy,
         "balanced_accuracy": outcome.scores.balanced_accuracy,
         "personal": outcome.personal.weighted() if outcome.personal else None,
+        "personal_mean": outcome.personal.mean() if outcome.personal else None,
+        "personal_change": changes(outcome.personal) if outcome.personal else None,
         "temperature": outcome.model.temperature,
         "bytes_per_client": cost.measured,
         "formula_bytes_per_client": cost.formula,
@@ -132,6 +134,11 @@ def head_row(prepared: Prepared, outcome: Outcome, main: bool) -> dict[str, Any]
         "curve": outcome.curve,
         "path": path_row(outcome) if main else None,
     }
+
+
+def changes(personal: Personal) -> dict[str, Any]:
+    """Who gains and who loses by each personalization, against the global head."""
+    return {name: asdict(personal.change(name)) for name in PERSONAL if name != "global"}
 
 
 def path_row(outcome: Outcome) -> dict[str, Any] | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from headstart.statistics.moments import Moments
+
 BYTES_A_NUMBER = 4
 
 
@@ -25,6 +27,17 @@ def sync_bytes(dimension: int, classes: int) -> int:
     A mask hides all of them, so neither sparsity nor the small factor can be used here.
     """
     return 8 * (dimension * (dimension + 1) // 2 + dimension * classes + classes)
+
+
+def measure_flops(head: Any, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
+    """The papers' FLOPs of one sample (table 23): F_φ, and d(d+1)/2 + dC̄ for second moments.
+
+    Of random features it is D for d (their table prints dC̄ in the last term), and dD to map them.
+    """
+    mapped = getattr(head, "feature_map", None)
+    size = mapped.dimension if mapped else dimension
+    found = extractor_flops + (dimension * size if mapped else 0)
+    return found + (size * (size + 1) / 2 + size * own if head.statistic is Moments else 0)
 
 
 @dataclass(frozen=True)

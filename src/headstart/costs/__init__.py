@@ -1,0 +1,33 @@
+"""What a federation costs: bytes and FLOPs by the papers' formulas, next to what is measured."""
+
+from headstart.costs.messages import (
+    BYTES_A_NUMBER,
+    Cost,
+    formula_bytes,
+    mean_cost,
+    measure_flops,
+    sync_bytes,
+)
+from headstart.costs.training import (
+    Traffic,
+    formula_flops,
+    home_flops,
+    round_bytes,
+    sample_flops,
+    visits,
+)
+
+__all__ = [
+    "BYTES_A_NUMBER",
+    "Cost",
+    "Traffic",
+    "formula_bytes",
+    "formula_flops",
+    "home_flops",
+    "mean_cost",
+    "measure_flops",
+    "round_bytes",
+    "sample_flops",
+    "sync_bytes",
+    "visits",
+]

@@ -1,0 +1,134 @@
+"""What training costs (Fanì et al. 2025, tables 22 and 23): read from a recipe, not from its name.
+
+b and dC are the parameters of extractor and head, F_φ and F_ψ the FLOPs of their forward pass of
+one sample (a multiply-add counts once); a backward pass costs 2F. E local epochs.
+
+    numbers a round and client   S up and S down, S what is shared; once more for every vector that
+                                 goes along (Scaffold's control variates: twice)
+    gradient of a sample         3(F_φ + F_ψ) where the extractor moves, F_φ + 3F_ψ where the head
+                                 does; 3F_ψ on features that are kept, F_φ then once in a life
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart.costs.messages import BYTES_A_NUMBER
+from headstart.gradient.recipe import Correction, Local, Part, Pass, Recipe
+from headstart.gradient.tree import Tree
+
+_PARTS = {"model": {"extractor", "head"}, "extractor": {"extractor"}, "head": {"head"}}
+_ALONE = Recipe()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes between the server and one client."""
+
+    up: float
+    down: float
+
+    @property
+    def both(self) -> float:
+        return self.up + self.down
+
+
+def round_bytes(
+    recipe: Recipe, train: Part, extractor_params: float, head_params: float
+) -> Traffic:
+    """A client's bytes in one round, 4 a number: 2(b + dC) of FedAvg, 2b and 2dC of its parts.
+
+    Up go the difference of what is shared, every extra and the gradient that is asked for ahead;
+    down the model and what the server tells. Where everything is personal, nothing goes.
+    """
+    size = {"extractor": extractor_params, "head": head_params}
+    shared = BYTES_A_NUMBER * sum(size[part] for part in _moved(recipe, train, Pass("shared")))
+    up = 1 + len(recipe.extra_names) + recipe.ahead
+    return Traffic(shared * up, shared * (1 + len(recipe.tells)))
+
+
+def sample_flops(
+    recipe: Recipe,
+    train: Part,
+    extractor_flops: float,
+    head_flops: float,
+    epochs: int,
+    *,
+    cached: bool = False,
+) -> float:
+    """A visit to a client, for one of its samples, as it is done here: pass by pass.
+
+    `cached`: where only the head moves, its features are at hand; F_φ a sample, once and not a
+    visit, is the caller's to add.
+    """
+    forward = (extractor_flops, head_flops)
+    found = 0.0
+    for one in recipe.passes:
+        times = (epochs if one.epochs is None else one.epochs) * _asked(recipe, one.correct)
+        found += times * _gradient(_moved(recipe, train, one), *forward, cached)
+    if recipe.ahead:
+        found += _gradient(_moved(recipe, train, Pass("shared")), *forward, cached)
+    return found
+
+
+def formula_flops(
+    recipe: Recipe, train: Part, extractor_flops: float, head_flops: float, epochs: int
+) -> float:
+    """The same as the papers count it: 3E(F_φ + F_ψ), or E(F_φ + 3F_ψ) of the head alone.
+
+    They count one pass over what trains, also where FedAlt makes two; and twice that where a step
+    asks for several gradients (pFedMe).
+    """
+    twice = 2 if _asked(recipe, None) > 1 else 1
+    every = _moved(recipe, train, Pass())
+    return twice * epochs * _gradient(every, extractor_flops, head_flops, cached=False)
+
+
+def home_flops(
+    train: Part, extractor_flops: float, head_flops: float, epochs: int, *, cached: bool = False
+) -> float:
+    """Full personalization, a sample: FedAvg's formulas without its bytes.
+
+    After OLL the papers take F̂_ψ, of the client's own classes; here the others are masked, not
+    left out, and F_ψ stays.
+    """
+    return sample_flops(_ALONE, train, extractor_flops, head_flops, epochs, cached=cached)
+
+
+def visits(rounds: int, cohort: int, clients: int) -> float:
+    """tκ/K: how often a client is expected to take part in t rounds of κ among K."""
+    return rounds * cohort / clients
+
+
+def _moved(recipe: Recipe, train: Part, one: Pass) -> set[str]:
+    trained = _PARTS[train]
+    own = _PARTS[recipe.personal] if recipe.personal else set()
+    return {"personal": trained & own, "shared": trained - own}.get(one.moves, trained)
+
+
+def _gradient(moved: set[str], extractor: float, head: float, cached: bool) -> float:
+    """One sample's gradient: forward, and twice that back through what moves."""
+    if not moved:
+        return 0.0
+    deep = "extractor" in moved
+    features = 0.0 if cached and not deep else extractor
+    back = 2 * (extractor + head) if deep else 2 * head
+    return features + head + back
+
+
+def _asked(recipe: Recipe, correct: Correction | None) -> float:
+    """Gradients of a batch that one step asks for, found by taking a step on zeros."""
+    asked = 0.0
+    one: Tree = {"": np.zeros(1)}
+
+    def gradient(at: Tree, half: int | None = None, **how: Any) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1.0 if half is None else 0.5
+        return dict(one)
+
+    local = Local(one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.tells, one), 1.0)
+    (correct or recipe.correct)(gradient, one, local)
+    return asked

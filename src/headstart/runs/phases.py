@@ -1,0 +1,207 @@
+"""A sentence, carried out: initial head, training, partial and full personalization.
+
+Each phase takes the model where the last one left it. What a run has to show is a curve (accuracy
+by round, bytes and computation) and, with held-out parts, each client's hits before and after.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from headstart import gradient
+from headstart.errors import HeadstartError
+from headstart.gradient import follow
+from headstart.gradient.engine import Training
+from headstart.gradient.loop import Plan, State, begin, rounds
+from headstart.gradient.models import build, initial
+from headstart.gradient.steps import Job
+from headstart.runs.at_home import closed, full, judge
+from headstart.runs.checkpoint import Checkpoint
+from headstart.runs.config import Named
+from headstart.runs.execute import build_head, calibrated, head_leverage, measure_step
+from headstart.runs.federate import Prepared
+from headstart.runs.inputs import Progress, silent
+from headstart.runs.meter import Meter
+from headstart.runs.rates import rate_of
+from headstart.runs.world import Params, Point, Stage, World, published, unwatched
+from headstart.sentences import Phase, Sentence
+
+BATCH, ROUNDS = 50, 50
+ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
+
+
+def tell(
+    prepared: Prepared,
+    sentence: Sentence,
+    progress: Progress = silent,
+    checkpoint: Checkpoint | None = None,
+    watch: Callable[[Point], None] = unwatched,
+) -> tuple[dict[str, Any], Stage]:
+    """Carry out a sentence; its results as plain values, and the model at the end."""
+    began = time.perf_counter()
+    simulator = prepared.simulator
+    simulator.sent.clear()
+    forget_memories(prepared)
+    world = World(prepared, progress, checkpoint, watch, meter=Meter.of(prepared))
+    first, *rest = sentence.phases
+    stage = start(world, first)
+    saved = checkpoint.load(simulator) if checkpoint else None
+    if saved:
+        world.retold(saved[2])
+    for number, phase in enumerate(rest, 1):
+        if saved and number < saved[0]:
+            continue  # its outcome is in the checkpoint
+        state = saved[1] if saved and number == saved[0] else None
+        stage = _work(world, stage, phase, number, state)
+    if prepared.config.held_out and world.personal is None:
+        judge(world, stage)
+    known = [point["accuracy"] for point in world.curve if point["accuracy"] is not None]
+    return {
+        "sentence": str(sentence),
+        "clients": len(simulator.clients),
+        "phases": [str(phase) for phase in sentence.phases],
+        "curve": world.curve,
+        "accuracy": known[-1] if known else None,
+        "personal": world.personal,
+        "epochs": world.epochs,
+        "seconds": time.perf_counter() - began,
+    }, stage
+
+
+def _work(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:
+    if phase.kind in ("train", "personal"):
+        return train(world, stage, phase, number, state)
+    if phase.kind == "closed":
+        return closed(world, stage, phase)
+    return full(world, stage, phase, number)
+
+
+def forget_memories(prepared: Prepared) -> None:
+    for client in prepared.simulator.data.values():
+        client.memory.clear()
+
+
+# -- phase 1: an initial head ----------------------------------------------------------------------
+
+
+def start(world: World, phase: Phase) -> Stage:
+    """A head solved from one message a client, and calibrated; or a random one."""
+    config = world.prepared.config
+    params = published(config.network, config.weights) if config.network else {}
+    if phase.name == "none":
+        spec = world.spec(None)
+        stage = Stage(spec, {**initial(build(spec), None, config.seed), **params})
+    else:
+        stage = closed_form(world, phase, params)
+    world.point(0, 0, world.accuracy(stage))
+    return stage
+
+
+def closed_form(world: World, phase: Phase, params: Params) -> Stage:
+    """Every client speaks once."""
+    if world.prepared.config.network:
+        params = {**initial(build(world.spec(None)), None, world.prepared.config.seed), **params}
+    view = world.features(params)
+    method = build_head(view, Named(name=phase.name, **phase.settings))
+    total = view.simulator.total(measure_step(view, method))
+    world.meter.measured(view, method, through=bool(view.config.network))
+    leverage = head_leverage(view, method, total)
+    head = calibrated(view, method.solve(total), leverage)
+    spec = world.spec(head)
+    whole = {**params, **_head_params(initial(build(spec), head, view.config.seed))}
+    return Stage(spec, whole, method, head, leverage)
+
+
+def _head_params(params: Params) -> Params:
+    return {name: array for name, array in params.items() if name.startswith("head.")}
+
+
+# -- phases 2 and 3: training, with or without a personal part -------------------------------------
+
+
+def train(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:
+    """Rounds of an algorithm; the model that is evaluated is the one that goes on."""
+    job, plan = planned(world, stage, phase)
+    simulator, every = world.prepared.simulator, world.prepared.config.evaluate_every
+    if state is None:
+        forget_memories(world.prepared)  # another algorithm's
+        state = begin(job, stage.params)
+    down, now = world.meter.down - state.down, stage
+    for after in rounds(job, plan, simulator, world.classes, state):
+        cohort = plan.cohort(simulator.clients, state.round)
+        world.meter.trained(world.prepared, job, cohort)
+        world.meter.down = down + after.down
+        now = replace(stage, params=after.evaluated(), trained=True)
+        if phase.follow:
+            now = followed(world, now, state.params, cohort)
+        state, last = after, after.round == plan.rounds
+        if last or state.round % every == 0:
+            known = world.accuracy(now) if phase.kind == "train" else None
+            world.point(number, state.round, known)
+        if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
+            world.checkpoint.save(number, state, simulator, world.story())
+        world.progress(str(phase), state.round, plan.rounds)
+    return replace(now, job=job if phase.kind == "personal" else None)
+
+
+def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
+    """The settings of a phase, told apart: the algorithm's, the clients' training, the plan's."""
+    config = world.prepared.config
+    own = inspect.signature(gradient.catalogue()[phase.name]).parameters
+    told: dict[str, Any] = dict(phase.settings)
+    part: Any = phase.part or ("model" if config.network else "head")
+    if "personal" in own:  # what a sentence says of such a method is what stays personal
+        told = {"personal": phase.part or "head", **told}
+        part = "model" if config.network else "head"
+    settings = {key: told.pop(key) for key in list(told) if key in own}
+    told = {ALIASES.get(key, key): value for key, value in told.items()}
+    given = {"rate": rate_of(stage, part), "batch": BATCH}
+    training = Training(**{**given, **_taken(told, Training)})
+    cohort = min(config.cohort, len(world.prepared.simulator.clients))
+    given = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}
+    plan = Plan(**{**given, **_taken(told, Plan)})
+    if told:
+        known = ", ".join(dict.fromkeys([*own, *_names(Training), *_names(Plan)]))
+        raise HeadstartError(
+            f"{phase.name}: expected settings among {known}, got {', '.join(told)}"
+        )
+    return Job(phase.name, stage.spec, training, part, settings), plan
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _taken(told: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """The settings that are fields of `kind`, taken out of what was told."""
+    return {name: told.pop(name) for name in _names(kind) if name in told}
+
+
+def followed(world: World, now: Stage, received: Params, cohort: Sequence[str]) -> Stage:
+    """Fed3R-FT: the cohort's change of statistics, added; the head solved anew from the sum.
+
+    The sum is that of what all clients sent last, each of which remembers it.
+    """
+    if now.method is None or not now.spec.network:
+        raise HeadstartError("follow: expected a closed-form head and an extractor that trains")
+    simulator, classes = world.prepared.simulator, world.classes
+    words = follow.extractor_words(now.spec, received, classes)
+    simulator.total(follow.follow(now.spec, now.method), words, cohort)
+    sum_ = sum(
+        client.memory["followed"]
+        for client in simulator.data.values()
+        if "followed" in client.memory
+    )
+    total = follow.unpacked(np.asarray(sum_), now.method.statistic, classes, now.spec.dimension)
+    head = now.method.solve(total)
+    weight = np.zeros((len(classes), now.spec.dimension), np.float32)
+    bias = np.full(len(classes), -1e6, np.float32)  # a class nobody has shown yet
+    at = np.searchsorted(classes, head.classes)
+    weight[at], bias[at] = head.weights, head.bias
+    return replace(now, params={**now.params, "head.weight": weight, "head.bias": bias})

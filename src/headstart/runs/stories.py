@@ -1,0 +1,120 @@
+"""Sentences as runs: one in its own folder, or several on one split beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headstart import __version__
+from headstart.errors import HeadstartError
+from headstart.files import write_text
+from headstart.report.compare import as_csv, table_rows, target_rows, write_compare
+from headstart.runs.at_home import linear_head
+from headstart.runs.checkpoint import Checkpoint
+from headstart.runs.config import RunConfig, parsed
+from headstart.runs.federate import Prepared, prepare
+from headstart.runs.folder import RunFolder
+from headstart.runs.inputs import Progress, silent
+from headstart.runs.phases import tell
+from headstart.runs.world import Point, Stage
+from headstart.sentences import Sentence, from_plain, to_plain
+from headstart.writers import writer
+
+_COLUMNS = ("tested", "before", "after")
+
+
+def run_sentence(
+    config: RunConfig, path: str | Path, progress: Progress = silent
+) -> dict[str, Any]:
+    """One sentence into a folder; a run that was cut short goes on from its last checkpoint."""
+    if config.phases is None:
+        raise HeadstartError("phases: expected a sentence, got none")
+    results = _told(prepare(config, progress), from_plain(config.phases), Path(path), progress)
+    _report([results], Path(path))
+    return results
+
+
+def compare(
+    sentences: Sequence[str], config: RunConfig, path: str | Path, progress: Progress = silent
+) -> list[dict[str, Any]]:
+    """Every sentence on one split, a folder each; what is finished already is not run again."""
+    if not sentences:
+        raise HeadstartError("compare: expected at least one sentence, got none")
+    read = [parsed(text) for text in sentences]
+    prepared, root = prepare(config, progress), Path(path)
+    found = []
+    for number, sentence in enumerate(read, 1):
+        found.append(_told(prepared, sentence, root / f"{number:02d}", progress))
+        write_text(root / "results.json", json.dumps(found, ensure_ascii=False, allow_nan=False))
+        _report(found, root)
+    return found
+
+
+def _report(results: list[dict[str, Any]], root: Path) -> None:
+    write_compare(results, root / "report.html")
+    write_text(root / "table.csv", as_csv(table_rows(results)))
+    write_text(root / "targets.csv", as_csv(target_rows(results)))
+
+
+def _told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress) -> dict[str, Any]:
+    told = prepared.config.model_copy(update={"phases": to_plain(sentence)})
+    folder = RunFolder(path)
+    if (path / "results.json").exists() and folder.is_of(told, prepared.digest()):
+        found: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
+        return found
+    folder.create(told, prepared.digest())
+    folder.event("start", headstart=__version__, sentence=str(sentence))
+    checkpoint = Checkpoint(path / "checkpoint.safetensors", told.checkpoint_every)
+    watch, close = _watching(told, path)
+    try:
+        results, stage = tell(prepared, sentence, progress, checkpoint, watch)
+    finally:
+        close()
+    save(folder, results, stage, prepared)
+    checkpoint.remove()
+    return results
+
+
+def save(folder: RunFolder, results: dict[str, Any], stage: Stage, prepared: Prepared) -> None:
+    folder.save_metrics(_metric_rows(results))
+    if stage.spec.network is None:
+        head = linear_head(prepared, stage)
+        head.provenance["extractor"] = prepared.extractor
+        head.save(folder.path / "model.safetensors")
+    else:
+        stage.save(folder.path / "model.safetensors")
+    folder.save_results(results)  # last: a folder with results is finished
+    folder.event("finished", accuracy=results["accuracy"])
+
+
+def _metric_rows(results: dict[str, Any]) -> list[tuple[str, str, str, float]]:
+    sentence = results["sentence"]
+    rows = [
+        (sentence, "", f"phase {point['phase']}, round {point['round']}: {key}", point[key])
+        for point in results["curve"]
+        for key in ("accuracy", "up", "down", "flops")
+        if point[key] is not None
+    ]
+    personal = results["personal"] or {"clients": []}
+    for at, client in enumerate(personal["clients"]):
+        rows += [(sentence, client, key, personal[key][at]) for key in _COLUMNS]
+    return rows
+
+
+def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:
+    """Metric writers that were asked for, as one."""
+    writers = [writer(name, path) for name in config.writers]
+
+    def watch(point: Point) -> None:
+        for one in writers:
+            for key in ("accuracy", "up", "down", "flops"):
+                if point[key] is not None:
+                    one.scalar(f"phase {point['phase']}/{key}", point[key], point["round"])
+
+    def close() -> None:
+        for one in writers:
+            one.close()
+
+    return watch, close

@@ -1,0 +1,149 @@
+"""What the phases of a sentence act on: the federation, the story so far, and the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.need import need
+from headstart.data.backbones.weights import load_into
+from headstart.files import write_bytes
+from headstart.gradient.follow import features_of
+from headstart.gradient.home import predicted
+from headstart.gradient.models import Spec, build
+from headstart.gradient.networks import DIMENSIONS
+from headstart.gradient.steps import Job, tensors
+from headstart.heads.leverage import Leverage
+from headstart.heads.linear import LinearHead
+from headstart.runs.checkpoint import Checkpoint
+from headstart.runs.federate import Prepared, lattice_bound
+from headstart.runs.inputs import Progress, silent
+from headstart.runs.meter import Meter
+
+Params = dict[str, NDArray[Any]]
+Point = Mapping[str, Any]
+
+
+def unwatched(point: Point) -> None:
+    """Nobody writes metrics elsewhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """The model between two phases, and what is known of it."""
+
+    spec: Spec
+    params: Params
+    method: Any = None  # that solved the initial head; None: a random one
+    head: LinearHead | None = None
+    leverage: Leverage = field(default_factory=Leverage)
+    trained: bool = False
+    job: Job | None = None  # of the last partial personalization, whose memories clients hold
+    oll: bool = False
+    prior: bool = False
+
+    def save(self, path: Path) -> None:
+        """All parameters by name, and what they are, as safetensors."""
+        about = {"headstart": json.dumps(self.spec.plain())}
+        arrays = {name: np.ascontiguousarray(array) for name, array in self.params.items()}
+        write_bytes(path, need("safetensors.numpy").save(arrays, metadata=about))
+
+    @property
+    def plain(self) -> Job:
+        """The model as it is, for work that trains nothing."""
+        return Job("fedavg", self.spec)
+
+
+@dataclass(eq=False)
+class World:
+    prepared: Prepared
+    progress: Progress = silent
+    checkpoint: Checkpoint | None = None
+    watch: Callable[[Point], None] = unwatched
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    personal: dict[str, Any] | None = None
+    epochs: list[dict[str, float]] | None = None
+    meter: Meter = field(default_factory=Meter)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        return np.unique(self.prepared.train.labels)
+
+    def spec(self, head: LinearHead | None) -> Spec:
+        """The model: a head's own temperature and feature map, or a plain softmax."""
+        config = self.prepared.config
+        mapped = head.feature_map if head else None
+        own = DIMENSIONS[config.network] if config.network else self.prepared.train.dimension
+        return Spec(
+            len(self.classes),
+            head.dimension if head else own,
+            network=config.network,
+            temperature=(head.temperature if head else None) or 1.0,
+            batch_norm=config.batch_norm,
+            feature_map=(mapped.dimension, mapped.bandwidth, mapped.seed) if mapped else None,
+        )
+
+    def features(self, params: Params) -> Prepared:
+        """The federation as closed forms see it: each client's samples through the extractor."""
+        prepared = self.prepared
+        if not prepared.config.network:
+            return prepared
+        model = build(self.spec(None))
+        clients = {}
+        for done, (name, client) in enumerate(prepared.simulator.data.items(), 1):
+            own = client.test_features
+            clients[name] = replace(
+                client,
+                features=features_of(model, params, client.features),
+                test_features=None if own is None else features_of(model, params, own),
+            )
+            self.progress("features", done, len(prepared.simulator.clients))
+        test = replace(prepared.test, features=features_of(model, params, prepared.test.features))
+        return replace(
+            prepared,
+            test=test,
+            config=prepared.config.model_copy(
+                update={"bound": lattice_bound(prepared.config, test, 2.0**10)}
+            ),
+            simulator=replace(prepared.simulator, data=clients),
+        )
+
+    def accuracy(self, stage: Stage) -> float:
+        """Of the shared model, on the outside test set."""
+        test = self.prepared.test
+        at = predicted(stage.plain, tensors(stage.params), test.features)
+        return float((self.classes[at] == test.labels).mean())
+
+    def point(self, phase: int, round_: int, accuracy: float | None) -> None:
+        """One more point of the curve."""
+        up = sum(self.prepared.simulator.sent.values())
+        costs = self.meter.costs(up, len(self.prepared.simulator.clients))
+        self.curve.append({"phase": phase, "round": round_, "accuracy": accuracy, **costs})
+        self.watch(self.curve[-1])
+
+    def story(self) -> dict[str, Any]:
+        return {"curve": self.curve, "meter": asdict(self.meter)}
+
+    def retold(self, story: Mapping[str, Any]) -> None:
+        self.curve[:] = story["curve"]
+        self.meter = Meter(**story["meter"])
+
+
+def published(network: str, weights: str | None) -> Params:
+    """The published weights of a network, as parameters; none for one that has none."""
+    if network not in NETWORKS:
+        return {}
+    module = NETWORKS[network].build()
+    load_into(module, NETWORKS[network].weights.find(weights))
+    shapes = build(Spec(1, DIMENSIONS[network], network=network)).part("extractor")
+    state = module.state_dict()
+    return {
+        name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
+    }

@@ -1,0 +1,246 @@
+"""Sentences carried out: what they give, that a kill loses nothing, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headstart import Fed3R, FedNCM, HeadstartError, LinearHead
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
+from headstart.gradient import follow
+from headstart.gradient.models import Spec, build, initial
+from headstart.runs.config import dump_config, make_config, parsed
+from headstart.runs.federate import prepare
+from headstart.runs.phases import tell
+from headstart.runs.stories import compare, run_sentence
+
+DIGITS = {
+    "data": "digits",
+    "held_out": 0.4,
+    "partition": {"name": "dirichlet", "clients": 12, "alpha": 0.3},
+}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return prepare(make_config(DIGITS))
+
+
+def told(prepared, text):
+    return tell(prepared, parsed(text))[0]
+
+
+def share(results, when):
+    return sum(results["personal"][when]) / sum(results["personal"]["tested"])
+
+
+def test_the_first_point_is_the_closed_form_head(digits):
+    results, stage = tell(digits, parsed("Fed3R"))
+    pooled = Fed3R()
+    z, y = digits.pooled()
+    how = {"exact": True, "bound": float(digits.config.bound)}
+    head = pooled.solve(pooled.measure(z, y, **how))
+    expected = head.accuracy(digits.test.features, digits.test.labels)
+    assert results["curve"][0]["accuracy"] == pytest.approx(expected)
+    np.testing.assert_allclose(stage.params["head.weight"], head.weights, rtol=1e-5, atol=1e-7)
+    assert results["phases"] == ["fed3r"]
+    assert share(results, "before") == share(results, "after")
+
+
+def test_training_goes_on_from_the_head_and_counts_what_it_costs(digits):
+    results = told(digits, "Fed3R + FedAvg-6(head)")
+    curve = results["curve"]
+    assert [(point["phase"], point["round"]) for point in curve] == [
+        (0, 0),
+        *((1, n) for n in range(1, 7)),
+    ]
+    assert curve[-1]["accuracy"] > curve[0]["accuracy"] - 0.02
+    for key in ("up", "down", "flops", "formula_up", "formula_flops"):
+        values = [point[key] for point in curve]
+        assert values == sorted(values), key
+        assert values[-1] > values[0], key
+    # 10 of 12 clients a round, 64·10 weights and 10 biases, 4 bytes each, each way
+    assert curve[2]["down"] - curve[1]["down"] == pytest.approx(10 * 650 * 4)
+    assert 0 <= (curve[2]["up"] - curve[1]["up"]) / (10 * 650 * 4) - 1 < 0.15
+
+
+def test_only_local_labels_and_closed_forms_help_and_sgd_starts_from_them(digits):
+    oll, prior = told(digits, "OLL(Fed3R)"), told(digits, "Fed3R + prior")
+    assert share(oll, "after") > share(oll, "before") + 0.01
+    assert share(prior, "after") >= share(oll, "after")
+    assert share(oll, "before") == share(prior, "before")
+    trained = told(digits, "OLL(Fed3R) + FP-3(head)")
+    assert share(trained, "after") >= share(oll, "after") - 0.01
+    both = told(digits, "Fed3R + prior + FP-1(head, lr=1e-12)")
+    assert share(both, "after") == pytest.approx(share(prior, "after"))
+
+
+def test_every_epoch_shows_local_and_absent_classes(digits):
+    results = told(digits, "Fed3R + FP-3(head, every_epoch=true)")
+    assert [row["epoch"] for row in results["epochs"]] == [0, 1, 2, 3]
+    first, *_, last = results["epochs"]
+    assert last["own"] > first["own"]
+    assert last["absent"] < first["absent"]  # what a client lacks it forgets
+    hidden = told(digits, "OLL(Fed3R) + FP-1(head, every_epoch=true)")
+    assert {row["absent"] for row in hidden["epochs"]} == {0.0}
+
+
+def test_a_sentence_twice_gives_the_same_bits_and_another_seed_others(digits):
+    text = "none + Scaffold-3(head) + Ditto-2"
+    (one, first), (two, second) = (tell(digits, parsed(text)) for _ in range(2))
+    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    for name, array in first.params.items():
+        assert np.array_equal(array, second.params[name])
+    other = prepare(make_config({**DIGITS, "seed": 1}))
+    assert told(other, text)["curve"] != one["curve"]
+
+
+def test_early_stopping_and_a_window_of_models(digits):
+    stopped = told(digits, "Fed3R + FedAvg-40(head, lr=1e-9, patience=2)")
+    assert stopped["curve"][-1]["round"] < 40
+    plain = tell(digits, parsed("none + FedAvg-4(head, lr=0.5)"))[1]
+    wima = tell(digits, parsed("none + FedAvg-4(head, lr=0.5, window=4)"))[1]
+    assert not np.allclose(plain.params["head.weight"], wima.params["head.weight"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Fed3R + FedAvg-2(head, speed=3)", "speed"),
+        ("Fed3R + FP-2(head, speed=3)", "speed"),
+        ("Fed3R + FedAvg-2(φ)", "extractor"),
+        ("Fed3R + FedAvg-2(head, follow=true)", "follow"),
+        ("Fed3R + FedAvg-2(head, batch=0)", "batch"),
+    ],
+)
+def test_what_cannot_be_done_is_said(digits, text, said):
+    with pytest.raises(HeadstartError, match=said):
+        tell(digits, parsed(text))
+
+
+def test_personal_phases_need_parts_to_test_on():
+    bare = prepare(make_config({**DIGITS, "held_out": 0.0}))
+    assert told(bare, "Fed3R + FedAvg-1(head)")["personal"] is None
+    for text in ("OLL(Fed3R)", "Fed3R + prior", "Fed3R + FP(head)"):
+        with pytest.raises(HeadstartError, match="held_out"):
+            tell(bare, parsed(text))
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_the_yaml_form_says_the_same(tmp_path):
+    text = "Fed3R(ridge=0.1) + FedAvg-2(head)"
+    phases = [{"init": "fed3r", "ridge": 0.1}, {"train": "fedavg", "part": "head", "rounds": 2}]
+    one, two = (make_config({**DIGITS, "phases": given}) for given in (text, phases))
+    assert dump_config(one) == dump_config(two)
+    results = run_sentence(one, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["curve"] == results["curve"]
+    head = LinearHead.load(tmp_path / "run" / "model.safetensors")
+    prepared = prepare(one)
+    found = head.accuracy(prepared.test.features, prepared.test.labels)
+    assert found == pytest.approx(results["accuracy"])
+    assert (tmp_path / "run" / "report.html").exists()
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def test_compare_runs_what_is_missing_only(tmp_path):
+    config = make_config(DIGITS)
+    texts = ["Fed3R", "FedNCM + FedAvg-2(head)"]
+    first = compare(texts[:1], config, tmp_path / "both")
+    both = compare(texts, config, tmp_path / "both")
+    assert both[0] == first[0]  # its seconds too: it was not run again
+    assert [one["sentence"] for one in both] == ["fed3r", "fedncm + fedavg-2(ψ)"]
+    assert (tmp_path / "both" / "report.html").exists()
+    with pytest.raises(HeadstartError, match="another"):
+        compare(["FedNCM"], config, tmp_path / "both")
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+    """kill -9 in the middle of a training with client memories; the end is the undisturbed one."""
+    args = ["Fed3R + Scaffold-400(head) + Ditto-3", "--data", "digits", "checkpoint_every=3"]
+    command = [sys.executable, "-m", "headstart", "run", *args, "--out"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    path = tmp_path / "killed" / "checkpoint.safetensors"
+    process = subprocess.Popen([*command, str(tmp_path / "killed")], **quiet)
+    deadline = time.monotonic() + 120
+    while not path.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert path.exists()
+    assert not (tmp_path / "killed" / "results.json").exists()
+    for name in ("killed", "undisturbed"):
+        subprocess.run([*command, str(tmp_path / name)], check=True, **quiet)
+    models = [tmp_path / name / "model.safetensors" for name in ("killed", "undisturbed")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+    one, two = (json.loads((m.parent / "results.json").read_text()) for m in models)
+    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+# -- an extractor that trains ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Four clients, three classes told by colour, 12 pixels."""
+    folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for client in range(4):
+        for at in range(18):
+            pixels = rng.integers(0, 90, (12, 12, 3))
+            pixels[:, :, at % 3] += 110
+            place = folder / f"c{client}" / f"k{at % 3}" / f"{at}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(place)
+    told = {"data": str(folder), "network": "small_cnn", "pixels": 8, "held_out": 0.3, "cohort": 2}
+    return prepare(make_config(told))
+
+
+def test_the_extractor_trains_under_a_frozen_head(pictures):
+    start = tell(pictures, parsed("Fed3R"))[1]
+    end = tell(pictures, parsed("Fed3R + FedAvg-2(φ)"))[1]
+    assert np.array_equal(start.params["head.weight"], end.params["head.weight"])
+    moved = [
+        name for name in start.params if not np.array_equal(start.params[name], end.params[name])
+    ]
+    assert moved
+    assert all(name.startswith("extractor.") for name in moved)
+    whole = tell(pictures, parsed("none + FedAvg-2(f) + FedAlt-1(personal=head) + FP-1(head)"))[0]
+    assert whole["personal"]["clients"]
+
+
+def test_fed3r_ft_follows_the_extractor(pictures):
+    results, stage = tell(pictures, parsed("Fed3R-FT(FedAvg-3(f))"))
+    assert results["phases"] == ["fed3r", "fedavg-3(f, follow=true)"]
+    assert np.isfinite(stage.params["head.weight"]).all()
+
+
+def test_statistics_that_follow_are_those_of_every_clients_last_visit():
+    """Data that grow, and a class that appears: the sum is the fresh one, exactly."""
+    rng = np.random.default_rng(0)
+    spec, classes = Spec(3, 5), np.arange(3)
+    params = initial(build(spec), None, 0)
+    words = follow.extractor_words(spec, params, classes)
+    z, y = rng.normal(size=(40, 5)).astype(np.float32), rng.integers(0, 2, 40)
+    grown = np.concatenate([y, [2, 2, 2]])
+    more = np.concatenate([z, rng.normal(size=(3, 5)).astype(np.float32)])
+    for head in (Fed3R(), FedNCM()):
+        small = {"a": ClientData(z[:10], y[:10]), "b": ClientData(z[10:], y[10:])}
+        simulator = Simulator(small)
+        sum_ = simulator.total(follow.follow(spec, head), words).vectors[0]
+        memory = small["b"].memory
+        large = {"b": ClientData(more[10:], grown[10:], memory=memory)}
+        sum_ = sum_ + Simulator(large).total(follow.follow(spec, head), words).vectors[0]
+        found = head.solve(follow.unpacked(sum_, head.statistic, classes, 5))
+        fresh = head.solve(head.measure(more, grown))
+        np.testing.assert_allclose(found.weights, fresh.weights, rtol=1e-9, atol=1e-12)
+        assert found.classes.tolist() == [0, 1, 2]
