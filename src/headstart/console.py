@@ -91,7 +91,7 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
         titles[named] = ""
     table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for at, (column, width) in enumerate(zip(titles, _widths(titles, rows), strict=True)):
-        table.add_column(column, justify="left" if at == named else "right", min_width=width)
+        table.add_column(column, justify="left" if at == named else "right", width=width)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     out.print(table)

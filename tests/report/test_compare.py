@@ -190,6 +190,9 @@ def test_in_a_terminal(capsys, monkeypatch, width):
     assert (row == named) is (width == 200)
     assert row.startswith("2." if width == 80 else "fed3r")
     assert all("formula" not in line for line in lines)
+    assert row.rstrip().endswith("1.5")  # nothing is cut off
+    assert "accuracy" in " ".join(lines)
+    assert "seconds" in " ".join(lines)
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def descend(
 
         step = correct(gradient, now, local.first(count))
         for name in moving:
-            change = step[name] + training.decay * now[name] if training.decay else step[name]
+            change = torch.add(step[name], now[name], alpha=training.decay)
             if training.momentum:
                 change = velocity[name][:count].mul_(training.momentum).add_(change)
             now[name].sub_(change, alpha=training.rate)
