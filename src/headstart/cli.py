@@ -161,8 +161,16 @@ def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -
     given: dict[str, Any] = {"data": data, "held_out": 0.45, **told}
     for one in changes or []:
         apply_change(given, one)
-    if "partition" not in given and data == "digits":
-        given["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    if data == "digits" and isinstance(given.setdefault("partition", {}), dict):
+        usual = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+        given["partition"] = (
+            given["partition"]
+            if "name" in given["partition"]
+            else {
+                **usual,
+                **given["partition"],
+            }
+        )
     return make_config(given)
 
 

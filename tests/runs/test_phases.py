@@ -120,11 +120,60 @@ def test_early_stopping_and_a_window_of_models(digits):
         ("Fed3R + FedAvg-2(φ)", "extractor"),
         ("Fed3R + FedAvg-2(head, follow=true)", "follow"),
         ("Fed3R + FedAvg-2(head, batch=0)", "batch"),
+        ("Fed3R + FedAvg-2(head, lr=1e300)", "rate"),
+        ("Fed3R + FedAvg-2(head, drops=soon)", "drops"),
+        ("Fed3R(name=x)", "name"),
+        ("none(x=1)", "none"),
+        ("Fed3R + prior(foo=1)", "prior"),
+        ("Fed3R + FedAlt-2(φ)", "extractor"),
+        ("Fed3R + ridge + FP(head)", "ridge"),
+        ("Fed3R + ridge + prior", "both"),
     ],
 )
 def test_what_cannot_be_done_is_said(digits, text, said):
     with pytest.raises(HeadstartError, match=said):
         tell(digits, parsed(text))
+
+
+def test_nothing_is_carried_out_before_all_of_it_is_known_to_be_possible(digits):
+    points = []
+    with pytest.raises(HeadstartError, match="speed"):
+        tell(digits, parsed("Fed3R + FedAvg-2(head) + FP-2(head, speed=3)"), watch=points.append)
+    assert points == []
+
+
+def test_tests_at_home_are_no_bytes_of_a_method_and_the_model_is_its_head_on_features(digits):
+    results = told(digits, "Fed3R + FedAvg-2(head) + FP-2(head)")
+    trained, at_home = results["curve"][-2:]
+    assert trained["up"] == at_home["up"]
+    same = told(digits, "Fed3R + FedAvg-2(f) + FP-2(f)")
+    assert {**same, "seconds": 0, "sentence": 0, "phases": 0} == {
+        **results,
+        "seconds": 0,
+        "sentence": 0,
+        "phases": 0,
+    }
+
+
+def test_rounds_at_which_the_rate_drops_can_be_said(digits):
+    plain = tell(digits, parsed("Fed3R + FedAvg-3(head, lr=0.01)"))[1]
+    slower = tell(digits, parsed('Fed3R + FedAvg-3(head, lr=0.01, drops="1,2")'))[1]
+    assert not np.array_equal(plain.params["head.weight"], slower.params["head.weight"])
+
+
+def test_a_class_that_only_left_out_clients_have_is_no_class_of_the_model(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.array([0, 1] * 20 + [2])
+    clients = np.array(["a"] * 20 + ["b"] * 20 + ["c"])
+    split = np.array(["train"] * 41)
+    split[[0, 1, 20, 21]] = "test"
+    path = tmp_path / "data.npz"
+    z = rng.normal(size=(41, 4)).astype(np.float32)
+    np.savez(path, features=z, label=labels, client=clients, split=split)
+    config = make_config({"data": str(path), "minimum": 2, "cohort": 2})
+    results, stage = tell(prepare(config), parsed("Fed3R + FedAvg-1(head)"))
+    assert stage.spec.classes == 2
+    assert results["accuracy"] is not None
 
 
 def test_personal_phases_need_parts_to_test_on():
@@ -167,7 +216,7 @@ def test_compare_runs_what_is_missing_only(tmp_path):
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     """kill -9 in the middle of a training with client memories; the end is the undisturbed one."""
-    args = ["Fed3R + Scaffold-400(head) + Ditto-3", "--data", "digits", "checkpoint_every=3"]
+    args = ["Fed3R + Scaffold-120(head) + Ditto-3", "--data", "digits", "checkpoint_every=3"]
     command = [sys.executable, "-m", "headstart", "run", *args, "--out"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     path = tmp_path / "killed" / "checkpoint.safetensors"
@@ -222,6 +271,10 @@ def test_fed3r_ft_follows_the_extractor(pictures):
     results, stage = tell(pictures, parsed("Fed3R-FT(FedAvg-3(f))"))
     assert results["phases"] == ["fed3r", "fedavg-3(f, follow=true)"]
     assert np.isfinite(stage.params["head.weight"]).all()
+    still = tell(pictures, parsed("Fed3R-FT(FedAvg-1(f, lr=1e-12))"))[1]
+    start = tell(pictures, parsed("Fed3R"))[1]
+    moved = np.abs(still.params["head.weight"] - start.params["head.weight"]).max()
+    assert moved < 0.02  # nothing has moved: the sums are those the head was solved from
 
 
 def test_statistics_that_follow_are_those_of_every_clients_last_visit():

@@ -38,6 +38,8 @@ class Training:
 
     def __post_init__(self) -> None:
         number("rate", self.rate, strict=True)
+        if self.rate > 1e30:  # beyond what float32 holds
+            raise HeadstartError(f"rate: expected a number up to 1e30, got {self.rate!r}")
         whole("epochs", self.epochs)
         whole("batch", self.batch)
         number("decay", self.decay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
 from typing import Any
@@ -34,7 +35,7 @@ def make(name: str, settings: dict[str, Any] | None = None) -> Any:
     try:
         return known[name](**(settings or {}))
     except TypeError:
-        expected = ", ".join(known[name].__dataclass_fields__) or "none"
+        expected = ", ".join(field.name for field in dataclasses.fields(known[name])) or "none"
         raise HeadstartError(
             f"{name}: expected settings among {expected}, got {', '.join(settings or {})}"
         ) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,40 +27,25 @@ BATCH, EPOCHS = 64, 25
 
 def closed(world: World, stage: Stage, phase: Phase) -> Stage:
     """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
-    _held_out(world, phase)
+    check(world, stage, phase)
     if phase.name == "oll":
         stage = replace(stage, oll=True)
         judge(world, stage)
         return stage
-    if stage.job is not None:
-        raise HeadstartError(f"{phase.name}: expected a head that clients share, got personal ones")
     view = world.features(stage.params)
     step = steps.personal(view.config.smoothing, stage.leverage)
-    words = steps.with_head(linear_head(world.prepared, stage))
-    tallies = view.simulator.evaluate(step, words)
+    words = steps.with_head(linear_head(world, stage))
+    with uncounted(view):
+        tallies = view.simulator.evaluate(step, words)
     before, after = PERSONAL.index("global"), PERSONAL.index(phase.name)
     rows = {name: (t[0], t[1 + before], t[1 + after]) for name, t in tallies.items()}
     world.personal = _told(rows)
-    return replace(stage, oll=True, prior=phase.name == "prior")
+    return replace(stage, oll=True, closed=phase.name)
 
 
 def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
     """Every client trains alone, from the model it has."""
-    _held_out(world, phase)
-    told: dict[str, Any] = dict(phase.settings)
-    told = {"rate" if key == "lr" else key: value for key, value in told.items()}
-    part: Any = phase.part or ("model" if stage.spec.network else "head")
-    own: dict[str, Any] = {key: told.pop(key) for key in ("strength", "every_epoch") if key in told}
-    home = Home(
-        epochs=phase.rounds or EPOCHS, method=phase.name, oll=stage.oll, prior=stage.prior, **own
-    )
-    known = [one.name for one in fields(Training) if one.name != "epochs"]
-    strange = [key for key in told if key not in known]
-    if strange:
-        expected = ", ".join(["strength", "every_epoch", *known])
-        raise HeadstartError(f"FP: expected settings among {expected}, got {', '.join(strange)}")
-    training = Training(**{"rate": rate_of(stage, part), "batch": BATCH, **told})
-    job = Job("fedavg", stage.spec, training, part)
+    job, home = check(world, stage, phase)
     judge(world, stage, job, home)
     samples = sum(len(client.labels) for client in world.prepared.simulator.data.values())
     world.meter.alone(job, samples, home.epochs)
@@ -67,21 +53,75 @@ def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
     return stage
 
 
+def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
+    """What a phase at home is told, or why it cannot be; a closed form trains nothing."""
+    config = world.prepared.config
+    if not config.held_out:
+        raise HeadstartError(f"{phase}: expected held-out parts to test on; give held_out=0.45")
+    if phase.kind == "closed":
+        if phase.settings:
+            strange = ", ".join(phase.settings)
+            raise HeadstartError(f"{phase.name}: expected no settings, got {strange}")
+        if phase.name != "oll" and stage.job is not None:
+            raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
+        if phase.name != "oll" and stage.closed:
+            raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
+        return stage.plain, Home()
+    if stage.closed == "ridge":
+        raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
+    told: dict[str, Any] = dict(phase.settings)
+    told = {"rate" if key == "lr" else key: value for key, value in told.items()}
+    part = trained_part(world, phase)
+    own: dict[str, Any] = {key: told.pop(key) for key in ("strength", "every_epoch") if key in told}
+    known = [one.name for one in fields(Training) if one.name != "epochs"]
+    strange = ", ".join(key for key in told if key not in known)
+    if strange:
+        expected = ", ".join(["strength", "every_epoch", *known])
+        raise HeadstartError(f"FP: expected settings among {expected}, got {strange}")
+    training = Training(**{"rate": rate_of(stage, part), "batch": BATCH, **told})
+    home = Home(epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(world, stage), **own)
+    job = Job("fedavg", stage.spec, training, part)
+    _ = job.names  # which refuses a part that this model has not
+    return job, home
+
+
+def trained_part(world: World, phase: Phase) -> Any:
+    """What a phase trains; where samples are features, the model is its head."""
+    if phase.part == "extractor" or world.prepared.config.network:
+        return phase.part or "model"
+    return "head"
+
+
+def _begun(world: World, stage: Stage) -> dict[str, Any]:
+    smoothing = world.prepared.config.smoothing
+    return {"oll": stage.oll, "prior": stage.closed == "prior", "smoothing": smoothing}
+
+
+@contextmanager
+def uncounted(prepared: Prepared) -> Iterator[None]:
+    """Tests of a simulation: what they send is no part of a method's bytes."""
+    sent = dict(prepared.simulator.sent)
+    yield
+    prepared.simulator.sent.clear()
+    prepared.simulator.sent.update(sent)
+
+
 def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None = None) -> None:
     """Each client's hits on its own part: the shared model's, and its own at the end."""
     simulator, classes = world.prepared.simulator, world.classes
-    words = broadcast(stage.plain, stage.params, {}, classes)
-    shared = simulator.evaluate(at_home(stage.plain, Home()), words)
-    home = home or Home(oll=stage.oll, prior=stage.prior)
+    home = home or Home(**_begun(world, stage))
     job = job or stage.job or stage.plain
     words = broadcast(job, stage.params, {}, classes)
-    if stage.head is not None and stage.head.prior is not None:
-        words["carried"] = np.log(stage.head.prior)
+    carried = linear_head(world, stage).prior
+    if carried is not None:
+        words["carried"] = np.log(carried)
     if home.every_epoch:
         test = world.prepared.test
         words |= {"outside/features": test.features, "outside/labels": test.labels}
-    asked = at_home(job, home, begin=stage.job)
-    own = simulator.evaluate(asked, words)
+    plain = broadcast(stage.plain, stage.params, {}, classes)
+    with uncounted(world.prepared):
+        shared = simulator.evaluate(at_home(stage.plain, Home()), plain)
+        own = simulator.evaluate(at_home(job, home, begin=stage.job), words)
     rows = {}
     for name in simulator.clients:
         sizes, hits = results(own[name])
@@ -102,9 +142,9 @@ def by_epoch(tallies: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float
     ]
 
 
-def linear_head(prepared: Prepared, stage: Stage) -> LinearHead:
+def linear_head(world: World, stage: Stage) -> LinearHead:
     """The shared head as one that closed forms and files know."""
-    classes, counts = np.unique(prepared.train.labels, return_counts=True)
+    classes, counts = world.counts
     weights, bias = (stage.params[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
     if stage.head is not None:
         return replace(stage.head, weights=weights, bias=bias)
@@ -112,11 +152,6 @@ def linear_head(prepared: Prepared, stage: Stage) -> LinearHead:
     return LinearHead(
         weights, bias, classes, prior=counts / counts.sum(), temperature=stage.spec.temperature
     )
-
-
-def _held_out(world: World, phase: Phase) -> None:
-    if not world.prepared.config.held_out:
-        raise HeadstartError(f"{phase}: expected held-out parts to test on; give held_out=0.45")
 
 
 def _told(rows: Mapping[str, tuple[float, float, float]]) -> dict[str, Any]:

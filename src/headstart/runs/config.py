@@ -204,7 +204,7 @@ def make_config(told: Mapping[str, Any]) -> RunConfig:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         said = str(first["msg"]).removeprefix("Value error, ")
-        came = f", got {first['input']!r}" if where else ""
+        came = f", got {first['input']!r}" if where and "\n" not in said else ""
         raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
 
 

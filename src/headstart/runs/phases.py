@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from headstart import gradient
+from headstart import gradient, heads
 from headstart.errors import HeadstartError
 from headstart.gradient import follow
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan, State, begin, rounds
 from headstart.gradient.models import build, initial
 from headstart.gradient.steps import Job
-from headstart.runs.at_home import closed, full, judge
+from headstart.runs.at_home import check, closed, full, judge, trained_part, uncounted
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import Named
 from headstart.runs.execute import build_head, calibrated, head_leverage, measure_step
@@ -49,6 +49,7 @@ def tell(
     simulator.sent.clear()
     forget_memories(prepared)
     world = World(prepared, progress, checkpoint, watch, meter=Meter.of(prepared))
+    check_sentence(prepared, sentence)
     first, *rest = sentence.phases
     stage = start(world, first)
     saved = checkpoint.load(simulator) if checkpoint else None
@@ -72,6 +73,38 @@ def tell(
         "epochs": world.epochs,
         "seconds": time.perf_counter() - began,
     }, stage
+
+
+def check_sentence(prepared: Prepared, sentence: Sentence) -> None:
+    """Every phase's settings, before any of them is carried out."""
+    world = World(prepared)
+    first, *rest = sentence.phases
+    if first.name != "none":
+        _known(first)
+    elif first.settings:
+        raise HeadstartError(f"none: expected no settings, got {', '.join(first.settings)}")
+    stage = Stage(world.spec(None), {})
+    for phase in rest:
+        if phase.kind in ("train", "personal"):
+            job, _ = planned(world, stage, phase)
+            _ = job.names  # which refuses a part that this model has not
+            stage = replace(stage, job=job if phase.kind == "personal" else None)
+            if phase.follow and not prepared.config.network:
+                raise HeadstartError("follow: expected an extractor that trains, got features")
+        else:
+            check(world, stage, phase)
+            own = phase.name if phase.name in ("prior", "ridge") else stage.closed
+            stage = replace(stage, closed=own)
+
+
+def _known(phase: Phase) -> None:
+    """The settings of an initial head are its own."""
+    expected = inspect.signature(heads.federated()[phase.name]).parameters
+    strange = ", ".join(key for key in phase.settings if key not in expected)
+    if strange:
+        raise HeadstartError(
+            f"{phase.name}: expected settings among {', '.join(expected)}, got {strange}"
+        )
 
 
 def _work(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:
@@ -132,7 +165,12 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
     if state is None:
         forget_memories(world.prepared)  # another algorithm's
         state = begin(job, stage.params)
+        if phase.follow:
+            with uncounted(world.prepared):  # the initial head was solved from these very sums
+                followed(world, stage, stage.params, simulator.clients)
     down, now = world.meter.down - state.down, stage
+    if state.round:
+        now = replace(stage, params=state.evaluated(), trained=True)
     for after in rounds(job, plan, simulator, world.classes, state):
         cohort = plan.cohort(simulator.clients, state.round)
         world.meter.trained(world.prepared, job, cohort)
@@ -147,6 +185,9 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
         if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
             world.checkpoint.save(number, state, simulator, world.story())
         world.progress(str(phase), state.round, plan.rounds)
+    if state.round < plan.rounds and world.curve[-1]["round"] != state.round:
+        known = world.accuracy(now) if phase.kind == "train" else None
+        world.point(number, state.round, known)  # stopped early
     return replace(now, job=job if phase.kind == "personal" else None)
 
 
@@ -155,16 +196,20 @@ def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
     config = world.prepared.config
     own = inspect.signature(gradient.catalogue()[phase.name]).parameters
     told: dict[str, Any] = dict(phase.settings)
-    part: Any = phase.part or ("model" if config.network else "head")
+    part = trained_part(world, phase)
     if "personal" in own:  # what a sentence says of such a method is what stays personal
         told = {"personal": phase.part or "head", **told}
         part = "model" if config.network else "head"
+        if told["personal"] == "extractor" and not config.network:
+            raise HeadstartError("personal: expected a part of the model, got no extractor")
     settings = {key: told.pop(key) for key in list(told) if key in own}
     told = {ALIASES.get(key, key): value for key, value in told.items()}
     given = {"rate": rate_of(stage, part), "batch": BATCH}
     training = Training(**{**given, **_taken(told, Training)})
     cohort = min(config.cohort, len(world.prepared.simulator.clients))
     given = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}
+    if "drops" in told:
+        told["drops"] = _whole_numbers(told["drops"])
     plan = Plan(**{**given, **_taken(told, Plan)})
     if told:
         known = ", ".join(dict.fromkeys([*own, *_names(Training), *_names(Plan)]))
@@ -172,6 +217,14 @@ def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
             f"{phase.name}: expected settings among {known}, got {', '.join(told)}"
         )
     return Job(phase.name, stage.spec, training, part, settings), plan
+
+
+def _whole_numbers(said: Any) -> tuple[int, ...]:
+    """A sentence has no lists: 160, or "160,240"."""
+    try:
+        return tuple(int(part) for part in str(said).split(","))
+    except ValueError:
+        raise HeadstartError(f"drops: expected rounds, as in '160,240', got {said!r}") from None
 
 
 def _names(kind: type[Any]) -> list[str]:
@@ -188,8 +241,6 @@ def followed(world: World, now: Stage, received: Params, cohort: Sequence[str]) 
 
     The sum is that of what all clients sent last, each of which remembers it.
     """
-    if now.method is None or not now.spec.network:
-        raise HeadstartError("follow: expected a closed-form head and an extractor that trains")
     simulator, classes = world.prepared.simulator, world.classes
     words = follow.extractor_words(now.spec, received, classes)
     simulator.total(follow.follow(now.spec, now.method), words, cohort)

@@ -17,8 +17,8 @@ from headstart.runs.config import RunConfig, parsed
 from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
 from headstart.runs.inputs import Progress, silent
-from headstart.runs.phases import tell
-from headstart.runs.world import Point, Stage
+from headstart.runs.phases import check_sentence, tell
+from headstart.runs.world import Point, Stage, World
 from headstart.sentences import Sentence, from_plain, to_plain
 from headstart.writers import writer
 
@@ -31,7 +31,9 @@ def run_sentence(
     """One sentence into a folder; a run that was cut short goes on from its last checkpoint."""
     if config.phases is None:
         raise HeadstartError("phases: expected a sentence, got none")
-    results = _told(prepare(config, progress), from_plain(config.phases), Path(path), progress)
+    prepared, sentence = prepare(config, progress), from_plain(config.phases)
+    check_sentence(prepared, sentence)
+    results = _told(prepared, sentence, Path(path), progress)
     _report([results], Path(path))
     return results
 
@@ -44,6 +46,10 @@ def compare(
         raise HeadstartError("compare: expected at least one sentence, got none")
     read = [parsed(text) for text in sentences]
     prepared, root = prepare(config, progress), Path(path)
+    if (root / "config.yaml").exists():
+        raise HeadstartError(f"output: {root} holds one run; name a new folder")
+    for sentence in read:
+        check_sentence(prepared, sentence)
     found = []
     for number, sentence in enumerate(read, 1):
         found.append(_told(prepared, sentence, root / f"{number:02d}", progress))
@@ -61,9 +67,10 @@ def _report(results: list[dict[str, Any]], root: Path) -> None:
 def _told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress) -> dict[str, Any]:
     told = prepared.config.model_copy(update={"phases": to_plain(sentence)})
     folder = RunFolder(path)
-    if (path / "results.json").exists() and folder.is_of(told, prepared.digest()):
-        found: dict[str, Any] = json.loads((path / "results.json").read_text(encoding="utf-8"))
-        return found
+    if folder.is_of(told, prepared.digest()):
+        if (path / "results.json").exists():
+            return _saved(path / "results.json")
+        (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
     folder.create(told, prepared.digest())
     folder.event("start", headstart=__version__, sentence=str(sentence))
     checkpoint = Checkpoint(path / "checkpoint.safetensors", told.checkpoint_every)
@@ -77,10 +84,18 @@ def _told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress
     return results
 
 
+def _saved(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise HeadstartError(f"run: {path} is damaged; name a new folder") from None
+    return found
+
+
 def save(folder: RunFolder, results: dict[str, Any], stage: Stage, prepared: Prepared) -> None:
     folder.save_metrics(_metric_rows(results))
     if stage.spec.network is None:
-        head = linear_head(prepared, stage)
+        head = linear_head(World(prepared), stage)
         head.provenance["extractor"] = prepared.extractor
         head.save(folder.path / "model.safetensors")
     else:

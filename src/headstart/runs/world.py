@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -47,7 +48,7 @@ class Stage:
     trained: bool = False
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
-    prior: bool = False
+    closed: str | None = None  # the closed-form personalization, if one was said
 
     def save(self, path: Path) -> None:
         """All parameters by name, and what they are, as safetensors."""
@@ -72,9 +73,15 @@ class World:
     epochs: list[dict[str, float]] | None = None
     meter: Meter = field(default_factory=Meter)
 
+    @functools.cached_property
+    def counts(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The classes that clients train on, and how many samples of each there are."""
+        labels = [client.labels for client in self.prepared.simulator.data.values()]
+        return np.unique(np.concatenate(labels), return_counts=True)
+
     @property
     def classes(self) -> NDArray[Any]:
-        return np.unique(self.prepared.train.labels)
+        return self.counts[0]
 
     def spec(self, head: LinearHead | None) -> Spec:
         """The model: a head's own temperature and feature map, or a plain softmax."""
