@@ -41,6 +41,7 @@ Extractor = Annotated[
         help="of images (mobilenet_v2, or another, or an .onnx file) or text (all_minilm_l6_v2)"
     ),
 ]
+DIGITS = {"name": "dirichlet", "clients": 50, "alpha": 0.1}  # how digits are dealt, if not told
 Weights = Annotated[str | None, typer.Option(help="the extractor's weight file")]
 
 
@@ -153,7 +154,7 @@ def compare(
 
 
 def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -> Any:
-    """A configuration on the command line; data that name no clients are dealt to 50."""
+    """A configuration on the command line; digits, which name no clients, are dealt to 50."""
     from headstart.runs.config import apply_change, make_config
 
     if data is None:
@@ -161,16 +162,9 @@ def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -
     given: dict[str, Any] = {"data": data, "held_out": 0.45, **told}
     for one in changes or []:
         apply_change(given, one)
-    if data == "digits" and isinstance(given.setdefault("partition", {}), dict):
-        usual = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
-        given["partition"] = (
-            given["partition"]
-            if "name" in given["partition"]
-            else {
-                **usual,
-                **given["partition"],
-            }
-        )
+    made = given.get("partition", {})
+    if data == "digits" and isinstance(made, dict) and "name" not in made:
+        given["partition"] = {**DIGITS, **made}
     return make_config(given)
 
 
@@ -222,7 +216,7 @@ def fit(
     if made["name"] is not None:
         told["partition"] = {key: value for key, value in made.items() if value is not None}
     elif data == "digits":
-        told["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+        told["partition"] = DIGITS
     _run(make_config(told), output or _fresh(Path(data).stem))
 
 

@@ -18,6 +18,7 @@ from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient import follow
 from headstart.gradient.models import Spec, build, initial
+from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import dump_config, make_config, parsed
 from headstart.runs.federate import prepare
 from headstart.runs.phases import tell
@@ -234,6 +235,21 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     assert models[0].read_bytes() == models[1].read_bytes()
     one, two = (json.loads((m.parent / "results.json").read_text()) for m in models)
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tmp_path):
+    sentence = parsed("OLL(Fed3R + FedAvg-3(head)) + Ditto-6")
+    whole = tell(digits, sentence)[0]
+    checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
+
+    def stop(point):
+        if (point["phase"], point["round"]) == (3, 5):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tell(digits, sentence, checkpoint=checkpoint, watch=stop)
+    again = tell(digits, sentence, checkpoint=checkpoint)[0]
+    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
 
 
 # -- an extractor that trains ----------------------------------------------------------------------

@@ -56,8 +56,9 @@ def tell(
     if saved:
         world.retold(saved[2])
     for number, phase in enumerate(rest, 1):
-        if saved and number < saved[0]:
-            continue  # its outcome is in the checkpoint
+        if saved and number < saved[0]:  # its outcome is in the checkpoint, but for this
+            stage = replace(stage, oll=stage.oll or phase.name == "oll")
+            continue
         state = saved[1] if saved and number == saved[0] else None
         stage = _work(world, stage, phase, number, state)
     if prepared.config.held_out and world.personal is None:
@@ -161,6 +162,7 @@ def _head_params(params: Params) -> Params:
 def train(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:
     """Rounds of an algorithm; the model that is evaluated is the one that goes on."""
     job, plan = planned(world, stage, phase)
+    world.personal = None  # what OLL gave before is not what this will give
     simulator, every = world.prepared.simulator, world.prepared.config.evaluate_every
     if state is None:
         forget_memories(world.prepared)  # another algorithm's
@@ -170,12 +172,12 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
                 followed(world, stage, stage.params, simulator.clients)
     down, now = world.meter.down - state.down, stage
     if state.round:
-        now = replace(stage, params=state.evaluated(), trained=True)
+        now = replace(stage, params=state.evaluated())
     for after in rounds(job, plan, simulator, world.classes, state):
         cohort = plan.cohort(simulator.clients, state.round)
         world.meter.trained(world.prepared, job, cohort)
         world.meter.down = down + after.down
-        now = replace(stage, params=after.evaluated(), trained=True)
+        now = replace(stage, params=after.evaluated())
         if phase.follow:
             now = followed(world, now, state.params, cohort)
         state, last = after, after.round == plan.rounds

@@ -45,7 +45,6 @@ class Stage:
     method: Any = None  # that solved the initial head; None: a random one
     head: LinearHead | None = None
     leverage: Leverage = field(default_factory=Leverage)
-    trained: bool = False
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
     closed: str | None = None  # the closed-form personalization, if one was said
