@@ -38,6 +38,7 @@ class Fake:
     name: str = "fake"
     bound: float = 9.0
     pause: float = 0.0
+    lanes: int = 1
     preprocess: object = preprocess
     shapes: list = field(default_factory=list)
 
@@ -120,6 +121,44 @@ def test_the_number_of_threads_changes_nothing(images, tmp_path):
     for workers in (1, 2, 5):
         extract(images, Fake(), tmp_path / str(workers), workers=workers)
     assert files(tmp_path / "1") == files(tmp_path / "2") == files(tmp_path / "5")
+
+
+class Placing:
+    """The same pixels, written straight into the batch."""
+
+    shape = preprocess(Image.new("RGB", (10, 12))).shape
+
+    def __call__(self, image):
+        raise AssertionError("a preprocessing that can place is asked to")
+
+    def into(self, image, place):
+        place[...] = preprocess(image)
+
+
+@pytest.mark.parametrize("broken", [(), (0, 5, 6, 7, 26)])
+def test_lanes_and_places_change_nothing(images, tmp_path, broken):
+    """Batches whose memory is used again have no trace of what was in them."""
+    for i in broken:
+        Path(images.where(i)).write_bytes(b"no image")
+    images = load_images(Path(images.where(0)).parents[2])
+    for name, fake in {
+        "alone": Fake(),
+        "lanes": Fake(lanes=3, pause=0.001),
+        "placed": Fake(preprocess=Placing()),
+        "both": Fake(lanes=2, preprocess=Placing()),
+    }.items():
+        extract(images, fake, tmp_path / name, on_corrupt="skip")
+    kept = [files(tmp_path / name) for name in ("alone", "lanes", "placed", "both")]
+    assert all(found == kept[0] for found in kept)
+
+
+def test_a_corrupt_image_stops_every_lane(images, tmp_path):
+    for i in (0, 26):
+        Path(images.where(i)).write_bytes(b"no image")
+    fake = Fake(lanes=2, pause=0.02)
+    with pytest.raises(DataError, match="images: 2 of 27 images are corrupt"):
+        extract(images, fake, tmp_path / "cache")
+    assert len(fake.shapes) < 4  # of 7 batches: those already running when the first was met
 
 
 def test_the_cache_of_the_environment(images, tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """Features of images or sentences: a frozen network over a set once, then read from the cache.
 
-Threads read and decode ahead while the network runs. Batches are cut at fixed places and have a
-fixed shape (the rest is zeros), so that a run that was interrupted gives the same bytes as one
-that was not.
+Threads read and decode ahead while the network runs; where the network may be called from several
+threads at once, each decodes a batch and runs it. Batches are cut at fixed places and have a fixed
+shape (the rest is zeros), so that a run that was interrupted gives the same bytes as one that was
+not.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -46,7 +48,10 @@ class Extractor(Protocol):
     def dimension(self) -> int: ...
     @property
     def preprocess(self) -> Callable[[Any], Inputs]:
-        """From a sample to the array the network takes; called from several threads."""
+        """From a sample to the array the network takes; called from several threads.
+
+        One with a `shape` and a method `into(sample, place)` writes straight into the batch.
+        """
 
     @property
     def bound(self) -> float: ...
@@ -56,6 +61,10 @@ class Extractor(Protocol):
 
     @property
     def batch(self) -> int: ...
+    @property
+    def lanes(self) -> int:
+        """How many threads may call it at once."""
+
     def __call__(self, inputs: Any, /) -> Floats:
         """(batch, ...) to (batch, dimension)."""
 
@@ -92,7 +101,7 @@ def extract(
         raise DataError(f"on_corrupt: expected 'error' or 'skip', got {on_corrupt!r}")
     folder = default_cache() if cache is None else Path(cache)
     job = _Job(samples, extractor, progress or _silent, on_corrupt == "error", workers)
-    with _threads(workers) as pool:
+    with _threads(job.threads) as pool:
         hashes = Hashes.of(folder, samples)
         digests = _digests(pool, samples, hashes)
         key = cache_key(digests, identity=extractor.identity, batch=extractor.batch)
@@ -145,6 +154,12 @@ class _Job:
     progress: Progress
     strict: bool  # corrupt samples are an error
     workers: int
+    free: deque[Inputs] = field(default_factory=deque)  # batches to be filled again
+    stopped: Event = field(default_factory=Event)  # a corrupt sample was met: no more network
+
+    @property
+    def threads(self) -> int:
+        return max(self.workers, self.extractor.lanes)
 
 
 @dataclass(frozen=True)
@@ -155,6 +170,15 @@ class _Batch:
     count: int
     rows: tuple[int, ...]
     inputs: Inputs | None  # None when no sample is sound
+    corrupt: tuple[Corrupt, ...]
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What became of `count` samples; without features if the network was not to run any more."""
+
+    end: int
+    features: Floats
     corrupt: tuple[Corrupt, ...]
 
 
@@ -186,10 +210,9 @@ def _run(
     with Part.opened(slot, job.extractor.dimension, block) as part:
         job.progress(part.images, total)
         starts = range(part.images, total, size)
-        decode = partial(_decode, job, digests)
-        batches = _ahead(pool, job.workers + 1, decode, starts)
+        done = _in_lanes(job, pool, digests, starts)
         try:
-            _fill(job, part, batches, block)
+            _fill(job, part, done, block)
         except _Changed:
             hashes.forget()
             raise
@@ -198,35 +221,56 @@ def _run(
         part.finish()
 
 
-def _fill(job: _Job, part: Part, batches: Iterator[_Batch], block: int) -> None:
+def _in_lanes(
+    job: _Job, pool: ThreadPoolExecutor, digests: Sequence[str], starts: Iterable[int]
+) -> Iterator[_Done]:
+    """The batches in order. Threads that may run the network do; else it runs here."""
+    decode = partial(_decode, job, digests)
+    if job.extractor.lanes > 1:
+        yield from _ahead(pool, job.threads + 1, lambda start: _run_one(job, decode(start)), starts)
+    else:
+        for batch in _ahead(pool, job.threads + 1, decode, starts):
+            yield _run_one(job, batch)
+
+
+def _run_one(job: _Job, batch: _Batch) -> _Done:
+    if job.strict and batch.corrupt:
+        job.stopped.set()
+    found = np.empty((0, job.extractor.dimension), dtype=np.float32)
+    if batch.inputs is not None:
+        if not job.stopped.is_set():
+            found = _features(job, batch, batch.inputs)
+        job.free.append(batch.inputs)
+    return _Done(batch.start + batch.count, found, batch.corrupt)
+
+
+def _fill(job: _Job, part: Part, batches: Iterator[_Done], block: int) -> None:
     rows: list[Floats] = []
     corrupt: list[Corrupt] = []
     for batch in batches:
         corrupt += batch.corrupt
         if job.strict and (part.corrupt or corrupt):
             _refuse(job, [*part.corrupt, *corrupt], batches)
-        rows.append(_features(job, batch))
-        done = batch.start + batch.count
-        if done - part.images == block or done == len(job.samples):
-            part.append(np.concatenate(rows), done - part.images, corrupt)
+        rows.append(batch.features)
+        if batch.end - part.images == block or batch.end == len(job.samples):
+            part.append(np.concatenate(rows), batch.end - part.images, corrupt)
             rows, corrupt = [], []
-        job.progress(done, len(job.samples))
+        job.progress(batch.end, len(job.samples))
 
 
-def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Batch]) -> None:
+def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Done]) -> None:
     """Find the other corrupt samples, without the network, and raise."""
+    job.stopped.set()
     for batch in rest:
         corrupt += batch.corrupt
-        job.progress(batch.start + batch.count, len(job.samples))
+        job.progress(batch.end, len(job.samples))
     raise DataError(_listing(job.samples, _named(job.samples, corrupt)))
 
 
-def _features(job: _Job, batch: _Batch) -> Floats:
+def _features(job: _Job, batch: _Batch, inputs: Inputs) -> Floats:
     """The rows of the sound samples of a batch."""
     extractor = job.extractor
-    if batch.inputs is None:
-        return np.empty((0, extractor.dimension), dtype=np.float32)
-    found = np.asarray(extractor(batch.inputs), dtype=np.float32)
+    found = np.asarray(extractor(inputs), dtype=np.float32)
     if found.shape != (extractor.batch, extractor.dimension):
         raise DataError(
             f"{extractor.name}: expected features of shape "
@@ -248,19 +292,22 @@ def _features(job: _Job, batch: _Batch) -> Floats:
 def _decode(job: _Job, digests: Sequence[str], start: int) -> _Batch:
     """The batch of samples from `start`: corrupt ones, and those beyond the last, are zeros."""
     count = min(job.extractor.batch, len(job.samples) - start)
-    sound: dict[int, Inputs] = {}
+    inputs: Inputs | None = None
+    sound: list[int] = []
     corrupt: list[Corrupt] = []
     for row in range(count):
         try:
-            sound[row] = _input(job, start + row, digests[start + row])
+            inputs = _place(job, inputs, row, _sample(job, start + row, digests[start + row]))
+            sound.append(row)
         except CorruptSample as bad:
             corrupt.append((start + row, bad.reason))
-    inputs = _stack(job, sound) if sound else None
-    return _Batch(start, count, tuple(sound), inputs, tuple(corrupt))
+    if inputs is not None:
+        inputs[[row for row in range(len(inputs)) if row not in set(sound)]] = 0
+    return _Batch(start, count, tuple(sound), inputs if sound else None, tuple(corrupt))
 
 
-def _input(job: _Job, i: int, digest: str) -> Inputs:
-    """The preprocessed sample `i`, made sure to be the one that was hashed."""
+def _sample(job: _Job, i: int, digest: str) -> tuple[str, Any]:
+    """Where sample `i` is, and itself, decoded: made sure to be the one that was hashed."""
     where = job.samples.where(i)
     data, found = fetch(job.samples.source, i)
     if found != digest:
@@ -268,26 +315,40 @@ def _input(job: _Job, i: int, digest: str) -> Inputs:
         raise _Changed(f"{where}: expected the {kind} not to change during extraction; start again")
     if isinstance(data, CorruptSample):
         raise data
-    sample = job.samples.source.decode(data, where)
+    return where, job.samples.source.decode(data, where)
+
+
+def _place(job: _Job, inputs: Inputs | None, row: int, sample: tuple[str, Any]) -> Inputs:
+    """A sample, preprocessed, in its row; the first one of a batch brings the batch."""
+    where, decoded = sample
+    prepare: Any = job.extractor.preprocess
     try:
-        made = np.asarray(job.extractor.preprocess(sample))
-        return made if made.dtype.kind == "i" else made.astype(np.float32, copy=False)
+        if hasattr(prepare, "into"):
+            inputs = _buffer(job, prepare.shape, np.dtype(np.float32)) if inputs is None else inputs
+            prepare.into(decoded, inputs[row])
+            return inputs
+        made = np.asarray(prepare(decoded))
     except (ValueError, OSError) as error:
         raise CorruptSample(where, f"cannot be preprocessed: {error}") from error
-
-
-def _stack(job: _Job, sound: dict[int, Inputs]) -> Inputs:
-    shapes = {made.shape for made in sound.values()}
-    if len(shapes) > 1:
+    if inputs is None:
+        inputs = _buffer(job, made.shape, made.dtype if made.dtype.kind == "i" else np.dtype("f4"))
+    if inputs.shape[1:] != made.shape:
         raise DataError(
             f"{job.extractor.name}: expected {job.samples.kind}s of one shape after preprocessing, "
-            f"got {', '.join(map(str, sorted(shapes)))}"
+            f"got {', '.join(map(str, sorted({made.shape, inputs.shape[1:]})))}"
         )
-    kind = next(iter(sound.values())).dtype
-    batch = np.zeros((job.extractor.batch, *shapes.pop()), dtype=kind)
-    for row, made in sound.items():
-        batch[row] = made
-    return batch
+    inputs[row] = made
+    return inputs
+
+
+def _buffer(job: _Job, shape: tuple[int, ...], kind: np.dtype[Any]) -> Inputs:
+    """Room for a batch: used again, for fresh memory costs more than filling it."""
+    while job.free:
+        with suppress(IndexError):  # another thread was faster
+            old = job.free.pop()
+            if old.shape[1:] == shape and old.dtype == kind:
+                return old
+    return np.empty((job.extractor.batch, *shape), kind)
 
 
 def _digests(pool: ThreadPoolExecutor, samples: SampleSet, hashes: Hashes) -> list[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +28,7 @@ from headstart.data.backbones.weights import digest
 from headstart.errors import DataError
 
 BOUND = 64.0  # of networks we know nothing about
+_OPENING = threading.Lock()
 _VERSION = 1  # of the networks and the preprocessing: features cached by another are not reused
 
 
@@ -40,14 +43,24 @@ class Extractor:
     identity: str
     batch: int
     source: Source = field(repr=False)
+    lanes: int = 1  # how many threads may call it at once
 
     def __call__(self, images: Images) -> NDArray[np.float32]:
         """(n, 3, size, size) ↦ (n, dimension), n of any size."""
         self._check(images)
         features = np.empty((len(images), self.dimension), np.float32)
-        for start in range(0, len(images), self.batch):
+
+        def fill(start: int) -> None:
             block = images[start : start + self.batch]
             features[start : start + len(block)] = self._full(block)[: len(block)]
+
+        starts = range(0, len(images), self.batch)
+        if self.lanes == 1 or len(starts) < 2:
+            for start in starts:
+                fill(start)
+        else:
+            with ThreadPoolExecutor(self.lanes) as pool:
+                list(pool.map(fill, starts))
         if not np.isfinite(features).all():
             row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
             raise DataError(f"{self.name}: expected finite features, got others for image {row}")
@@ -63,7 +76,8 @@ class Extractor:
 
     @cached_property
     def _run(self) -> Run:
-        return self.source.open(self.batch)
+        with _OPENING:  # of several lanes the first opens it
+            return self.source.open(self.batch)
 
     def _full(self, block: Images) -> NDArray[Any]:
         whole = np.ascontiguousarray(block)
@@ -102,6 +116,7 @@ def extractor(
 
     The engine starts with the first images; until then only the weight file is read, for its
     digest. `cache` is where the exported network is kept (HEADSTART_CACHE, or the user's cache).
+    With `threads`, that many share one batch at a time; without, each core has a batch of its own.
     """
     if engine not in ENGINES:
         raise DataError(f"engine: expected {' or '.join(ENGINES)}, got {engine!r}")
@@ -115,8 +130,10 @@ def extractor(
     identity = identify(known.name, digest(path), prepare.settings())
     about = properties(known.name, identity, known.bound, prepare)
     kept = None if cache is None else Path(cache)
+    lanes, threads = graphs.lanes() if engine == "onnx" and threads is None else (1, threads)
     source = Published(known, path, prepare.size, identity, about, engine, threads, kept)
-    return Extractor(known.name, known.dimension, prepare, known.bound, identity, batch, source)
+    size, bound = known.dimension, known.bound
+    return Extractor(known.name, size, prepare, bound, identity, batch, source, lanes)
 
 
 def from_onnx(
@@ -134,6 +151,7 @@ def from_onnx(
     64. A model of a fixed batch size keeps it.
     """
     _check_counts(batch, threads)
+    lanes, threads = graphs.lanes() if threads is None else (1, threads)
     path = Path(path)
     data = graphs.read(path)
     probe = graphs.session(data, str(path), threads=threads, batch=batch)
@@ -149,7 +167,7 @@ def from_onnx(
     identity = identify("onnx", f"{content} {source.output}", prepare.settings())
     limit = bound or float(told.get("bound", BOUND))
     checks.positive("bound", limit)
-    return Extractor(path.stem, dimension, prepare, limit, identity, batch, source)
+    return Extractor(path.stem, dimension, prepare, limit, identity, batch, source, lanes)
 
 
 def from_callable(

@@ -7,6 +7,7 @@ batch size and each session has one fixed shape.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from headstart.data.backbones.need import need
 from headstart.errors import DataError
 
 BATCH, IMAGES, FEATURES = "batch", "images", "features"
+_LANES = 4
 _SIDECAR = b"\x0a\x08location\x12"  # the entry by which a tensor says that its data is elsewhere
 
 
@@ -79,6 +81,17 @@ def session(data: bytes, where: str, *, threads: int | None, batch: int) -> Any:
         return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base
         raise DataError(f"{where}: expected an ONNX model: {error}") from error
+
+
+def lanes() -> tuple[int, int]:
+    """How many batches run side by side, and the threads of each.
+
+    A batch a core wastes nothing: threads that share a batch wait for each other whenever one of
+    them is held up. A few lanes are enough, for each takes the memory of a batch.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    side_by_side = min(cores or 1, _LANES)
+    return side_by_side, max(1, (cores or 1) // side_by_side)
 
 
 @contextmanager

@@ -58,18 +58,27 @@ class Preprocess:
     def settings(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 3, self.size, self.size
+
     def __call__(self, image: Image.Image) -> NDArray[np.float32]:
         """The network's input, (3, size, size), from an image of any mode and orientation."""
+        out = np.empty(self.shape, np.float32)
+        self.into(image, out)
+        return out
+
+    def into(self, image: Image.Image, out: NDArray[np.float32]) -> None:
+        """The same, written to a place that is there: fresh memory costs more than the pixels."""
         try:
-            pixels = np.asarray(_central(self._resize(as_rgb(image)), self.size, self.size))
+            planes = _central(self._resize(as_rgb(image)), self.size, self.size).split()
         except (OSError, SyntaxError) as error:  # how Pillow reports a damaged file
             raise DataError(f"image: cannot be decoded: {error}") from error
-        out = np.empty((3, *pixels.shape[:2]), np.float32)
-        for plane, mean, std in zip(range(3), self.mean, self.std, strict=True):
+        for place, plane, mean, std in zip(out, planes, self.mean, self.std, strict=True):
             # (x/255 − mean)/std with one product and one sum, plane by plane
-            np.multiply(pixels[:, :, plane], np.float32(1 / (255 * std)), out=out[plane])
-            out[plane] -= np.float32(mean / std)
-        return out
+            place[...] = np.asarray(plane)
+            place *= np.float32(1 / (255 * std))
+            place -= np.float32(mean / std)
 
     def _resize(self, image: Image.Image) -> Image.Image:
         most = _WIDEST * min(image.size)
@@ -90,7 +99,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise DataError("image: expected 8 or 16 bits a channel, got floating point (mode F)")
     if not image.has_transparency_data:
-        return image.convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
     image = image.convert("RGBA")
     white = need("PIL.Image").new("RGBA", image.size, "white")
     white.alpha_composite(image)

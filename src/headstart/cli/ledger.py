@@ -1,0 +1,67 @@
+"""`headstart ledger`: what a ledger holds, whether it is sound, and its uploads as plain files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headstart.console import say, show_rows
+
+app = typer.Typer(help="The durable uploads of a deployed federation.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(help="a ledger's folder")]
+
+
+@app.command(name="list")
+def list_uploads(path: Folder) -> None:
+    """Who is in the total, the models made from it, and what was refused."""
+    from headstart.deploy.ledger import Ledger
+
+    with Ledger.open(path, write=False) as ledger:
+        contract, total = ledger.contract, ledger.total()
+        mode = "exact" if contract.exact else "not exact"
+        say(
+            f"round {contract.round}: {contract.head.title}, dimension {contract.dimension}, {mode}"
+        )
+        rows = [
+            (", ".join(e.clients), f"{e.samples:,}", f"{e.size:,}", str(e.number), e.digest[:16])
+            for e in ledger.entries()
+        ]
+        if rows:
+            show_rows(("client", "samples", "bytes", "record", "sha256"), rows)
+        say(f"{len(ledger.members())} clients, {total.samples:,} samples, total {total.digest()}")
+        if ledger.book.forgotten:
+            say(f"forgotten: {ledger.book.forgotten}")
+        for model in ledger.models():
+            say(f"model {model.path}: {model.state} (total {model.total[:16]}…)")
+        codes = Counter(refusal.code for refusal in ledger.refusals())
+        if codes:
+            say("refused: " + ", ".join(f"{code} {times}" for code, times in codes.most_common()))
+
+
+@app.command()
+def verify(path: Folder) -> None:
+    """Read every byte again: checksums, the checks at the door, and the total."""
+    from headstart.deploy.verifying import verify as check
+
+    found = check(path)
+    say(
+        f"sound: {found.clients} clients, {found.uploads} uploads of {found.payload_bytes:,} bytes, "
+        f"total {found.total}"
+    )
+    if found.torn:
+        say(f"{found.torn} bytes at the end were never acknowledged; the next start cuts them off")
+
+
+@app.command()
+def export(
+    path: Folder, folder: Annotated[Path, typer.Argument(help="the folder to make")]
+) -> None:
+    """The uploads and their total as plain files; forgetting finds them there."""
+    from headstart.deploy.ledger import Ledger
+
+    with Ledger.open(path) as ledger:
+        ledger.export(folder)
+        say(f"{len(ledger.entries())} uploads and their total in {folder}")
