@@ -28,7 +28,7 @@ SIZES = {  # name: (dimension, classes, samples a client, the bar)
     "digits": (64, 10, 14, 8.0),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
 }
-CLIENTS, COHORT, REPEATS = 100, 10, 3
+CLIENTS, COHORT, REPEATS = 100, 10, 5
 
 
 def federation(dimension: int, classes: int, mean: int, clients: int, seed: int = 0) -> Simulator:

@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -150,11 +151,12 @@ def assert_close(one, two, tolerance=1e-6):
 
 def shuffle(secret, count, epochs, batch, *key):
     """The batches of a client: its secret and the key say the order of every epoch."""
-    seed = hashlib.sha256(secret + repr(key).encode()).digest()[:16]
-    rng = np.random.default_rng(int.from_bytes(seed, "big"))
+    bits = hashlib.shake_256(secret + repr(key).encode()).digest(8 * epochs * count)
+    drawn = struct.unpack(f"<{epochs * count}Q", bits)
     found = []
-    for _ in range(epochs):
-        order = rng.permutation(count)
+    for epoch in range(epochs):
+        own = drawn[epoch * count : (epoch + 1) * count]
+        order = np.array(sorted(range(count), key=own.__getitem__))
         found += [order[at : at + batch] for at in range(0, count, batch)]
     return found
 

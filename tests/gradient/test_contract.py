@@ -725,6 +725,6 @@ def test_a_recipe_travels_as_plain_values(name):
     import json
 
     job, _ = problem(name)
-    again = Job.of(json.loads(json.dumps(job.plain())))
+    again = Job.of(json.loads(json.dumps(job.plain)))
     assert again == replace(job, settings=job.settings or {})
     assert again.names == job.names

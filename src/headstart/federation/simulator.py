@@ -39,6 +39,7 @@ class Simulator:
     precision: str | None = None
     sent: Counter[str] = field(default_factory=Counter)  # bytes up, by client
     together: bool = True
+    _own: dict[str, ClientData] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -69,11 +70,19 @@ class Simulator:
             self.sent.update(dict.fromkeys(ids, len(data)))
             yield ids, type(answer).from_bytes(data)
 
+    def forget(self) -> None:
+        """Another training begins: what clients remember of the last one is put away."""
+        for client in self.data.values():
+            client.memory.clear()
+
     def _client(self, name: str) -> ClientData:
+        """With a secret: the same object every time, so that its work can be kept."""
         client = self.data[name]
-        if client.secret is None:
-            return replace(client, secret=secret_of(self.seed, name))
-        return client
+        if client.secret is not None:
+            return client
+        if name not in self._own or self._own[name].labels is not client.labels:
+            self._own[name] = replace(client, secret=secret_of(self.seed, name))
+        return self._own[name]
 
     def message(
         self, step: Step, name: str, broadcast: Arrays | None = None, *, silent: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from headstart.errors import HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
-from headstart.gradient.recipe import End, Local, Pass, Recipe
+from headstart.gradient.recipe import End, Local, Pass, Recipe, plain
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -50,21 +51,15 @@ class Training:
 class Samples:
     """One client's training data as the model takes it, and what its shuffling depends on."""
 
-    x: Tensor
-    y: Tensor
+    x: NDArray[Any]
+    y: NDArray[np.int64]
     secret: bytes
     mask: Tensor | None = None  # of its classes, 0 or −∞
 
-    def order(self, epochs: int, batch: int, *key: int) -> NDArray[np.int64]:
-        """Its batches, steps×batch, −1 where the last of an epoch is not full."""
-        count = len(self.y)
-        steps = -(-count // batch)
-        digest = hashlib.sha256(self.secret + repr(key).encode()).digest()
-        rng = np.random.default_rng(int.from_bytes(digest[:16]))
-        rows = np.full((epochs, steps * batch), -1, np.int64)
-        for row in rows:
-            row[:count] = rng.permutation(count)
-        return rows.reshape(epochs * steps, batch)
+    def draw(self, epochs: int, key: bytes) -> NDArray[np.uint64]:
+        """64 random bits a sample and epoch, the same on every machine: their order is its own."""
+        bits = hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.y))
+        return np.frombuffer(bits, "<u8").reshape(epochs, -1)
 
 
 class Group:
@@ -72,30 +67,50 @@ class Group:
 
     def __init__(self, clients: Sequence[Samples]) -> None:
         self.clients = clients
-        self.x = torch.cat([client.x for client in clients])
-        self.y = torch.cat([client.y for client in clients])
-        self.start = np.cumsum([0, *(len(client.y) for client in clients)])[:-1]
         masked = clients[0].mask is not None
         masks = [client.mask for client in clients if client.mask is not None]
         self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masked else 0.0
 
     def batches(self, epochs: int, size: int, *key: int) -> Iterator[tuple[int, Batch]]:
-        """(how many clients still train, their step). Clients stand with the most steps first."""
+        """(how many clients still train, their step). Clients stand with the most steps first.
+
+        A batch is read before the next one is asked for: they share their memory.
+        """
         size = min(size, max(len(client.y) for client in self.clients))
-        orders = [client.order(epochs, size, *key) for client in self.clients]
+        orders = self._orders(epochs, size, repr(key).encode())
+        first = self.clients[0].x
+        x = np.empty((len(orders), size, *first.shape[1:]), first.dtype)
+        y = np.empty((len(orders), size), np.int64)
         for step in range(len(orders[0])):
-            rows = np.stack([order[step] for order in orders if step < len(order)])
+            rows = [order[step] for order in orders if step < len(order)]
             if len(rows) == 1:  # padding would show in batch norm's statistics
-                rows = rows[:, rows[0] >= 0]
-            count, real = len(rows), rows >= 0
-            rows = np.where(real, rows, 0) + self.start[:count, None]
-            weights = real / real.sum(axis=1, keepdims=True)
-            at = torch.from_numpy(rows)
+                rows = [rows[0][rows[0] >= 0]]
+            count, width = len(rows), len(rows[0])
+            at = np.stack(rows)
+            for place, client in enumerate(self.clients[:count]):
+                # what is padded (−1) takes the first sample, at weight 0
+                client.x.take(rows[place], 0, x[place, :width], "clip")
+                client.y.take(rows[place], 0, y[place, :width], "clip")
+            real = at >= 0
+            weights = (real / real.sum(axis=1, keepdims=True)).astype(np.float32)
             mask = self.mask[:count] if isinstance(self.mask, Tensor) else 0.0
-            yield (
-                count,
-                Batch(self.x[at], self.y[at], torch.from_numpy(weights.astype(np.float32)), mask),
-            )
+            taken = torch.from_numpy(x[:count, :width]), torch.from_numpy(y[:count, :width])
+            yield count, Batch(*taken, torch.from_numpy(weights), mask)
+
+    def _orders(self, epochs: int, size: int, key: bytes) -> list[NDArray[np.intp]]:
+        """Each client's batches, steps×size, −1 where the last of an epoch is not full."""
+        counts = [len(client.y) for client in self.clients]
+        steps = [-(-count // size) for count in counts]
+        last = np.iinfo(np.uint64).max  # places without a sample, behind all others
+        drawn = np.full((len(counts), epochs, max(steps) * size), last, np.uint64)
+        for row, client, count in zip(drawn, self.clients, counts, strict=True):
+            row[:, :count] = client.draw(epochs, key)
+        order = drawn.argsort(axis=2, kind="stable")
+        order[order >= np.array(counts)[:, None, None]] = -1
+        return [
+            one[:, : own * size].reshape(epochs * own, size)
+            for one, own in zip(order, steps, strict=True)
+        ]
 
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
@@ -104,7 +119,7 @@ class Group:
             mask = self.mask[place : place + 1] if isinstance(self.mask, Tensor) else 0.0
             for at in range(0, len(client.y), _PIECE):
                 part = slice(at, at + _PIECE)
-                x, y = client.x[None, part], client.y[None, part]
+                x, y = (torch.from_numpy(held[None, part]) for held in (client.x, client.y))
                 yield place, Batch(x, y, weights[:, part], mask)
 
 
@@ -187,6 +202,8 @@ def descend(
     steps = torch.zeros(len(group.clients))
     if not moving:
         return steps
+    # A gradient that is a step by itself is not kept: the next one may be where it was.
+    room = {name: torch.empty_like(params[name]) for name in moving} if correct is plain else None
     epochs = training.epochs if one.epochs is None else one.epochs
     for count, batch in group.batches(epochs, training.batch, *key):
         now = {name: array[:count] for name, array in params.items()}
@@ -196,14 +213,17 @@ def descend(
         ) -> Params:
             own = {name: at[name].expand(count, *at[name].shape[1:]) for name in moving}
             own |= {name: array[:count] for name, array in params.items() if name in statistics}
-            return model.gradient(recipe.loss, {**at, **own}, moving, batch.half(half))
+            return model.gradient(recipe.loss, {**at, **own}, moving, batch.half(half), room)
 
         step = correct(gradient, now, local.first(count))
         for name in moving:
-            change = torch.add(step[name], now[name], alpha=training.decay)
+            change, at = step[name], now[name]
             if training.momentum:
+                change = torch.add(change, at, alpha=training.decay)
                 change = velocity[name][:count].mul_(training.momentum).add_(change)
-            now[name].sub_(change, alpha=training.rate)
+            else:
+                at.mul_(1 - training.rate * training.decay)
+            at.sub_(change, alpha=training.rate)
         steps[:count] += 1
     return steps
 

@@ -63,7 +63,7 @@ def at_home(job: Job, home: Home, begin: Job | None = None) -> Step:
 
     `job`: what trains at home; `begin`: the training that left clients a model of their own.
     """
-    told = {"job": job.plain(), "begin": (begin or job).plain(), "home": asdict(home)}
+    told = {"job": job.plain, "begin": (begin or job).plain, "home": asdict(home)}
     return Step("home", told)
 
 
@@ -155,7 +155,7 @@ def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> 
     shape = (len(group.clients), job.spec.classes)
     counts = torch.zeros(shape)
     for row, client in zip(counts, group.clients, strict=True):
-        row += torch.bincount(client.y, minlength=shape[1])
+        row += torch.from_numpy(np.bincount(client.y, minlength=shape[1]))
     mass = torch.where(counts > 0, counts + home.smoothing, 1.0)  # absent: whatever is finite
     logs = torch.log(mass / (mass * (counts > 0)).sum(dim=1, keepdim=True))
     if carried is not None:

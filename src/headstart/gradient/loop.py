@@ -110,7 +110,8 @@ def one_round(
 ) -> State:
     recipe, names, shapes = job.recipe, job.names, job.model.shapes
     slower = plan.drop ** sum(state.round >= at for at in plan.drops)
-    job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
+    if slower != 1:
+        job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
     cohort = plan.cohort(federation.clients, state.round)
     server = dict(state.server)
     if recipe.ahead:

@@ -176,12 +176,18 @@ class Model:
         weight, bias = params["head.weight"], params["head.bias"]
         # One client's parameters serve all (an axis of 1), or each has its own.
         scores = features @ weight.transpose(1, 2) + bias[:, None, :]
-        return scores / self.spec.temperature
+        return scores if self.spec.temperature == 1 else scores / self.spec.temperature
 
     def gradient(
-        self, loss: str, params: Mapping[str, Tensor], moving: Iterable[str], batch: Batch
+        self,
+        loss: str,
+        params: Mapping[str, Tensor],
+        moving: Iterable[str],
+        batch: Batch,
+        room: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """∂loss/∂params for the names that move; each client's own.
+        """∂loss/∂params for the names that move; each client's own. Of a head alone it may be in
+        `room`, memory that the next one overwrites.
 
         Where an extractor moves, batch norm updates its running statistics in `params` (unless
         they are frozen).
@@ -191,17 +197,20 @@ class Model:
         if found.slope and not deep:
             with torch.no_grad():
                 features = self.features(params, batch.x)
-                logits = self.logits(params, features) + batch.mask
-                slope = found.slope(logits, batch.y, batch.weights) / self.spec.temperature
+                logits = batch.masked(self.logits(params, features))
+                slope = found.slope(logits, batch.y, batch.weights)
+                if self.spec.temperature != 1:
+                    slope /= self.spec.temperature
+                place = room["head.weight"][: len(slope)] if room else None
                 whole = {
-                    "head.weight": slope.transpose(1, 2) @ features,
+                    "head.weight": torch.bmm(slope.transpose(1, 2), features, out=place),
                     "head.bias": slope.sum(dim=1),
                 }
                 return {name: whole[name] for name in moving}
         leaves = {name: params[name].detach().requires_grad_() for name in moving}
         with torch.enable_grad():
             whole = {**params, **leaves}
-            logits = self.logits(whole, self.features(whole, batch.x, deep)) + batch.mask
+            logits = batch.masked(self.logits(whole, self.features(whole, batch.x, deep)))
             value = found.value(logits, batch.y, batch.weights)
             slopes = torch.autograd.grad(value, list(leaves.values()))
         return dict(zip(moving, slopes, strict=True))
@@ -238,6 +247,9 @@ class Batch:
     y: Tensor
     weights: Tensor
     mask: Tensor | float = 0.0  # k×1×C, −∞ for classes that cannot be predicted (OLL)
+
+    def masked(self, logits: Tensor) -> Tensor:
+        return logits + self.mask if isinstance(self.mask, Tensor) else logits
 
     def half(self, which: int | None) -> Batch:
         """Every other sample (all of them for a client that has too few)."""

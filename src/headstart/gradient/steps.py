@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -55,6 +56,7 @@ class Job:
         choice("train", self.train, PARTS)
         _ = self.recipe  # refuses what it does not know
 
+    @functools.cached_property
     def plain(self) -> dict[str, Any]:
         return {**asdict(self), "spec": self.spec.plain(), "settings": dict(self.settings or {})}
 
@@ -83,12 +85,12 @@ class Job:
 
 def update(job: Job, round_: int, *, watch: bool = False) -> Step:
     """Ask for a round's training; `watch` also asks for the loss of the received model."""
-    return Step("update", {"job": job.plain(), "round": round_, "watch": watch})
+    return Step("update", {"job": job.plain, "round": round_, "watch": watch})
 
 
 def ahead(job: Job, round_: int) -> Step:
     """Ask for the gradient of all samples at the received model."""
-    return Step("gradient", {"job": job.plain(), "round": round_})
+    return Step("gradient", {"job": job.plain, "round": round_})
 
 
 def broadcast(
@@ -146,7 +148,8 @@ def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -
     for _, tree in sorted(trained.extra.items()):
         row = _sum(only(tree, names.steered))
         rows.append(np.pad(row, (0, len(rows[0]) - len(row))))
-    squares = sum(float(moved[name].double().square().sum()) for name in names.steered)
+    deltas = (own for name in names.steered for own in moved[name].flatten(1).numpy())
+    squares = sum(float(np.square(own, dtype=np.float64).sum()) for own in deltas)
     loss = _loss(job, group, told) if watch else 0.0
     numbers = np.array([float(weights.sum()), float(len(sizes)), squares, loss])
     return Vectors(np.stack(rows), numbers)
@@ -228,14 +231,24 @@ def groups(
         yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
 
 
+_KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], Samples]] = WeakKeyDictionary()
+
+
 def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = False) -> Samples:
+    """Made once for all rounds of a training, unless that takes another copy of the features."""
+    known = _KEPT.get(client)
+    if known and known[0] == job.spec and known[1] is classes and not oll:
+        return known[2]
     y = positions(client.labels, classes)
     mask = None
     if oll:
         mask = torch.full((len(classes),), -torch.inf)
         mask[torch.from_numpy(np.unique(y))] = 0.0
-    secret = client.secret or b""
-    return Samples(job.model.inputs(client.features), torch.from_numpy(y), secret, mask)
+    x = job.model.inputs(client.features).numpy()
+    made = Samples(x, y, client.secret or b"", mask)
+    if not oll and np.may_share_memory(x, client.features):
+        _KEPT[client] = job.spec, classes, made
+    return made
 
 
 def positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
