@@ -1,0 +1,175 @@
+"""The vector that is masked: exact integers at places known beforehand, whatever a client holds.
+
+[g | A (upper triangle) | B | squares] over a class list that all agree on: a masked message cannot
+have a shape that depends on the data. Integers are taken modulo 2^64; R2 keeps their sums within
+±2^62, so the sign survives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headstart.errors import WireError
+from headstart.labels import Labels, as_labels
+from headstart.privacy.refusals import Abort
+from headstart.statistics import wire
+from headstart.statistics.class_sums import ClassSums
+from headstart.statistics.exact import MOST_SAMPLES, Lattice
+from headstart.statistics.moments import Moments
+from headstart.statistics.wire import Arrays, Field, Limits, Schema
+
+Array = NDArray[Any]
+MOST_NUMBERS = 2**27  # of a masked vector: a gigabyte
+
+SCHEMA: Schema = {
+    "dimension": Field(("I64",), ()),
+    "classes": wire.CLASSES,
+    "bound": Field(("F64",), ()),
+    "tables": Field(("I64",), ("three",)),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What stands where; `squares` is the width of that table (0: none)."""
+
+    dimension: int
+    classes: Labels
+    bound: float
+    gram: bool = True
+    sums: bool = True
+    squares: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dimension <= MOST_NUMBERS or self.size > MOST_NUMBERS:
+            raise Abort("layout", f"layout: expected at most {MOST_NUMBERS} numbers a message")
+        if self.squares not in (0, 1, self.dimension) or (self.gram and not self.sums):
+            raise Abort("layout", "layout: expected the tables of Moments or of ClassSums")
+        Lattice(self.bound)
+
+    @classmethod
+    def of(cls, statistic: Any, classes: ArrayLike) -> Layout:
+        """For statistics like this one (an empty client's will do) over these classes."""
+        _check_kind(statistic)
+        widths = _widths(statistic)
+        return cls(
+            statistic.dimension,
+            np.unique(as_labels(classes, "classes")),
+            statistic.lattice.bound,
+            isinstance(statistic, Moments),
+            "sums" in widths,
+            widths.get("squares", 0),
+        )
+
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of each part, in the order of the vector."""
+        d, c = self.dimension, len(self.classes)
+        shapes: dict[str, tuple[int, ...]] = {"counts": (c,)}
+        if self.gram:
+            shapes["a"] = (d * (d + 1) // 2,)
+        if self.sums:
+            shapes["b" if self.gram else "sums"] = (c, d)
+        if self.squares:
+            shapes["squares"] = (c, self.squares)
+        return shapes
+
+    @property
+    def size(self) -> int:
+        """Numbers in the vector."""
+        c, d = len(self.classes), self.dimension
+        triangle = d * (d + 1) // 2 if self.gram else 0
+        return c + triangle + c * (d * self.sums + self.squares)
+
+    @property
+    def most_samples(self) -> int:
+        """Of all clients together: n·2^(2b−2) ≤ 2^62, d times that where all squares meet."""
+        return MOST_SAMPLES // (self.dimension if self.squares == 1 else 1)
+
+    def flatten(self, statistic: Any) -> NDArray[np.uint64]:
+        """A client's statistic as the vector; whatever does not fit is refused, by name."""
+        self.check(statistic)
+        # A total of one: second moments become their Gram matrix, however few the samples.
+        arrays = type(statistic).total([statistic]).to_arrays()
+        own = statistic.classes
+        at = np.searchsorted(self.classes, own) if len(own) else np.zeros(0, np.intp)
+        pieces = []
+        for name, shape in self.parts.items():
+            piece = arrays[name]
+            if name != "a":  # one row a class: to its agreed place
+                piece = np.zeros(shape, np.int64)
+                piece[at] = arrays[name]
+            pieces.append(piece.reshape(-1))
+        return np.concatenate(pieces).astype(np.int64, copy=False).view(np.uint64)
+
+    def restore(self, vector: NDArray[np.uint64], samples: int) -> Any:
+        """The statistic of a summed vector, with every check of an upload."""
+        arrays: dict[str, Array] = {
+            "dimension": np.array(self.dimension, np.int64),
+            "classes": wire.pack_labels(self.classes),
+            "bound": np.array(self.bound),
+        }
+        numbers, end = vector.view(np.int64), 0
+        for name, shape in self.parts.items():
+            start, end = end, end + int(np.prod(shape))
+            arrays[name] = numbers[start:end].reshape(shape)
+        limits = Limits(samples=samples, bound=self.bound, dimension=self.dimension)
+        return (Moments if self.gram else ClassSums).from_arrays(arrays, limits)
+
+    def check(self, statistic: Any) -> None:
+        """Refuse a statistic that does not fit, before anything of it is sent."""
+        _check_kind(statistic)
+        theirs = Layout.of(statistic, self.classes)
+        for name in ("gram", "dimension", "bound", "sums", "squares"):
+            if getattr(theirs, name) != getattr(self, name):
+                raise Abort(
+                    "layout",
+                    f"{name}: expected {getattr(self, name)} as agreed, "
+                    f"got {getattr(theirs, name)}",
+                )
+        unknown = sorted(set(statistic.classes.tolist()) - set(self.classes.tolist()), key=str)
+        if unknown:
+            raise Abort(
+                "layout", f"classes: expected those agreed beforehand, got {unknown[0]!r} too"
+            )
+
+    def to_arrays(self) -> dict[str, Array]:
+        return {
+            "dimension": np.array(self.dimension, np.int64),
+            "classes": wire.pack_labels(self.classes),
+            "bound": np.array(self.bound),
+            "tables": np.array([self.gram, self.sums, self.squares], np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Layout:
+        tables = arrays["tables"].tolist()
+        if len(tables) != 3 or not {tables[0], tables[1]} <= {0, 1}:
+            raise WireError("shape", f"tables: expected three numbers, got {tables[:4]}")
+        wire.lattice_of(arrays, Limits())
+        classes = wire.unpack_labels(arrays["classes"])
+        gram, sums, squares = bool(tables[0]), bool(tables[1]), tables[2]
+        return cls(int(arrays["dimension"]), classes, float(arrays["bound"]), gram, sums, squares)
+
+
+def _check_kind(statistic: Any) -> None:
+    """Rows are refused by type; so is everything that is no sum of exact integers."""
+    kind = statistic if isinstance(statistic, type) else type(statistic)
+    if not getattr(kind, "is_sum", True):
+        raise Abort("rows", f"secure sum: {kind.__name__} are rows, not sums; no mask hides them")
+    if not issubclass(kind, (Moments, ClassSums)) or getattr(statistic, "lattice", None) is None:
+        raise Abort(
+            "inexact",
+            f"secure sum: expected exact Moments or ClassSums, got {kind.__name__} "
+            f"of floating-point numbers; measure with exact=True",
+        )
+
+
+def _widths(statistic: Moments | ClassSums) -> dict[str, int]:
+    if isinstance(statistic, Moments):
+        return {"sums": statistic.dimension}
+    return {name: table.shape[1] for name, table in statistic.tables.items()}
