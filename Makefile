@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long fuzz lint bench bench-text bench-rounds bench-features clean
+.PHONY: help demo test test-long fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,14 @@ bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 
 
 bench-rounds: $(VENV)/.all ## head fine-tuning, clients together against one at a time
 	$(BIN)/python benchmarks/rounds.py
+
+bench-secure: $(VENV)/.all ## secure sums: masks a client, bytes next to the small message's
+	$(BIN)/python benchmarks/secure.py
+
+bench-serve: $(VENV)/.all ## uploads through door and ledger; rounds next to Flower's simulation
+	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/secure.py
+	$(BIN)/python benchmarks/flower_rounds.py
 
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py

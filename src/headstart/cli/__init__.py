@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from headstart import __version__
+from headstart.cli import deploy, grid, ledger
 from headstart.console import (
     bar,
     err,
@@ -31,6 +32,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(grid.app, name="grid")
 Data = Annotated[str, typer.Option("--data", help="digits, a .csv/.parquet/.npz file or a folder")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder to make")]
 Column = Annotated[str, typer.Option(help="name of this column")]
@@ -360,15 +364,19 @@ def add(
 
 @app.command()
 def forget(
-    run_folder: Annotated[Path, typer.Argument(help="a run folder")],
+    run_folder: Annotated[Path, typer.Argument(help="a run folder, or a ledger")],
     client: Annotated[str, typer.Argument(help="the client to take out")],
     data: Annotated[
         str | None, typer.Option("--data", help="its samples, if no upload was kept")
     ] = None,
 ) -> None:
-    """Take a client out of a saved run, as if it had never joined."""
+    """Take a client out of a saved run or a ledger, as if it had never joined."""
+    from headstart.deploy.store import is_ledger
     from headstart.runs.change import forget as change
 
+    if is_ledger(run_folder):
+        ledger.forget_client(run_folder, client)
+        return
     show_change(change(run_folder, client, data), f"{client} is out")
 
 

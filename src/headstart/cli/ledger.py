@@ -34,8 +34,8 @@ def list_uploads(path: Folder) -> None:
         say(f"{len(ledger.members())} clients, {total.samples:,} samples, total {total.digest()}")
         if ledger.book.forgotten:
             say(f"forgotten: {ledger.book.forgotten}")
-        for model in ledger.models():
-            say(f"model {model.path}: {model.state} (total {model.total[:16]}…)")
+        for (where, state), times in Counter((m.path, m.state) for m in ledger.models()).items():
+            say(f"model {where}: {state}" + (f" ({times} versions)" if times > 1 else ""))
         codes = Counter(refusal.code for refusal in ledger.refusals())
         if codes:
             say("refused: " + ", ".join(f"{code} {times}" for code, times in codes.most_common()))
@@ -48,7 +48,7 @@ def verify(path: Folder) -> None:
 
     found = check(path)
     say(
-        f"sound: {found.clients} clients, {found.uploads} uploads of {found.payload_bytes:,} bytes, "
+        f"sound: {found.clients} clients, {found.uploads} uploads, {found.payload_bytes:,} bytes, "
         f"total {found.total}"
     )
     if found.torn:
@@ -65,3 +65,19 @@ def export(
     with Ledger.open(path) as ledger:
         ledger.export(folder)
         say(f"{len(ledger.entries())} uploads and their total in {folder}")
+
+
+def forget_client(path: Path, client: str) -> None:
+    """What `headstart forget` does on a ledger: take a client out, and say what that changed."""
+    from headstart.deploy.forgetting import forget
+
+    left = forget(path, client)
+    say(f"{client} is out: {left.members} clients, total {left.total[:16]}…")
+    for where in left.renewed:
+        say(f"solved again: {where}")
+    for model in left.superseded:
+        say(f"superseded: {model.path}, sha256 {model.digest}")
+    for where in left.exports:
+        say(f"purged: {where}")
+    for where in left.unreachable:
+        say(f"not reached, look yourself: {where}")

@@ -7,7 +7,12 @@ from typing import Any
 
 from headstart.errors import DataError
 
-_EXTRAS = {"PIL": "vision", "onnxruntime": "vision", "safetensors": "text"}
+_EXTRAS = {
+    "PIL": "vision",
+    "onnxruntime": "vision",
+    "safetensors": "text",
+    "cryptography": "secure",
+}
 _PIP = {"PIL": "pillow"}
 
 

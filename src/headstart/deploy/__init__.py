@@ -1,0 +1,1 @@
+"""Real clients: what stands between a federation and the machines it runs on."""

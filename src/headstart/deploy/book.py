@@ -1,0 +1,192 @@
+"""What a ledger knows, as a function of its log: who is in, who was forgotten, what was made of it.
+
+The same lines read a record that has just been written and one that is found after a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headstart.deploy.door import Refused, Who
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The acknowledgement of a durable upload; sent again, it is the same but for `repeated`."""
+
+    client: Who
+    round: str
+    digest: str  # SHA-256 of the payload
+    number: int  # of its record in the log
+    repeated: bool = field(default=False, compare=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Receipt:
+        client = plain["client"]
+        return cls(**{**plain, "client": client if isinstance(client, str) else tuple(client)})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One durable upload, of a client or of a masked group."""
+
+    number: int
+    clients: tuple[str, ...]
+    key: str
+    digest: str
+    samples: int
+    size: int
+
+    @property
+    def who(self) -> Who:
+        return self.clients[0] if len(self.clients) == 1 else self.clients
+
+
+@dataclass(frozen=True)
+class Model:
+    """A head that was solved from this ledger. `state`: current, older, or superseded (R24)."""
+
+    path: str
+    digest: str  # SHA-256 of its file
+    total: str  # digest of the total it was solved from
+    number: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model or an export, as the log tells it."""
+
+    number: int
+    path: str
+    sha256: str = ""
+    total: str = ""
+    known: bool = True  # whether its total was the ledger's when it was recorded
+    ours: bool = False  # whether the ledger wrote it
+
+
+@dataclass(frozen=True)
+class _Tombstone:
+    """A forgotten client: its mark, the number of its upload, the marks of its group."""
+
+    number: int
+    upload: int
+    group: tuple[str, ...]
+
+
+class Book:
+    """Built record by record. `key`: names of forgotten clients are kept as keyed hashes only."""
+
+    def __init__(self, round: str, key: bytes) -> None:
+        self._round, self._key = round, key
+        self.uploads: dict[int, Entry] = {}
+        self.of: dict[str, int] = {}  # client: number of its upload
+        self._tombstones: dict[str, _Tombstone] = {}
+        self._grouped: set[str] = set()  # marks of clients whose group is out
+        self._models: list[Made] = []
+        self.exports: dict[str, int] = {}
+        self.unfinished: dict[int, int] = {}  # tombstone: upload that may still be somewhere
+        self.closed = True  # whether the last record says that nothing is under way
+
+    def mark(self, client: str) -> str:
+        return hashlib.blake2b(client.encode(), digest_size=16, key=self._key).hexdigest()
+
+    # -- records -------------------------------------------------------------------------------
+
+    def apply(self, number: int, meta: Mapping[str, Any], size: int = 0) -> None:
+        self.closed = meta["kind"] == "closed"
+        read = {"upload": self._upload, "forgotten": self._forgotten, "done": self._done}
+        if meta["kind"] in read:
+            read[meta["kind"]](number, meta, size)
+        elif meta["kind"] == "model":
+            about = {name: meta[name] for name in ("path", "sha256", "total", "known", "ours")}
+            self._models.append(Made(number, **about))
+        elif meta["kind"] == "export":
+            self.exports[meta["path"]] = number
+
+    def _upload(self, number: int, meta: Mapping[str, Any], size: int) -> None:
+        clients = tuple(meta["clients"])
+        digest, samples = meta["sha256"], meta["samples"]
+        self.uploads[number] = Entry(number, clients, meta["key"], digest, samples, size)
+        self.of.update(dict.fromkeys(clients, number))
+
+    def _forgotten(self, number: int, meta: Mapping[str, Any], size: int) -> None:
+        tombstone = _Tombstone(number, meta["upload"], tuple(meta["group"]))
+        self._tombstones[meta["mark"]] = tombstone
+        self._grouped.update(tombstone.group)
+        self.unfinished[number] = tombstone.upload
+        entry = self.uploads.pop(tombstone.upload, None)
+        for client in entry.clients if entry else ():
+            del self.of[client]
+
+    def _done(self, number: int, meta: Mapping[str, Any], size: int) -> None:
+        self.unfinished.pop(meta["tombstone"], None)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def is_forgotten(self, client: str) -> bool:
+        return self.mark(client) in self._tombstones
+
+    def left(self, client: str) -> bool:
+        """Whether it was in once: forgotten, or of a group that was taken out."""
+        return self.is_forgotten(client) or self.mark(client) in self._grouped
+
+    @property
+    def forgotten(self) -> int:
+        return len(self._tombstones)
+
+    def known(self, clients: tuple[str, ...], key: str, digest: str) -> Entry | None:
+        """The upload this one repeats; None if it is new; `Refused` if it may not come in (R14)."""
+        for client in clients:
+            if self.is_forgotten(client):
+                raise Refused("forgotten", f"client: {client!r} was forgotten and stays out")
+            if self.mark(client) in self._grouped:
+                raise Refused("overlap", f"client: {client!r} was in a group that was taken out")
+        entry = next((self.uploads[self.of[c]] for c in clients if c in self.of), None)
+        return None if entry is None else repeats(entry, clients, key, digest)
+
+    def models(self, total: str) -> tuple[Model, ...]:
+        """Every recorded model, and how it stands to the total of now."""
+        return tuple(
+            Model(made.path, made.sha256, made.total, made.number, self._state(made, total))
+            for made in self._models
+        )
+
+    def to_renew(self, total: str) -> tuple[Made, ...]:
+        """Of the heads that the ledger wrote, the last at each path, those that are superseded."""
+        last = {made.path: made for made in self._models if made.ours}.values()
+        return tuple(made for made in last if self._state(made, total) == "superseded")
+
+    def _state(self, made: Made, total: str) -> str:
+        if made.total == total:
+            return "current"
+        gone = self._tombstones.values()
+        with_it = any(t.upload < made.number < t.number or not made.known for t in gone)
+        return "superseded" if with_it else "older"
+
+    def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        return tuple(c for c in wanted if c not in self.of and not self.is_forgotten(c))
+
+    def receipt(self, entry: Entry, *, repeated: bool) -> Receipt:
+        return Receipt(entry.who, self._round, entry.digest, entry.number, repeated)
+
+
+def repeats(entry: Entry, clients: tuple[str, ...], key: str, digest: str) -> Entry:
+    """`entry`, if this is the same upload again; `Refused` if it is another one of its clients."""
+    if set(entry.clients) != set(clients):
+        shared = sorted(set(entry.clients) & set(clients))[0]
+        raise Refused(
+            "overlap",
+            f"client: {shared!r} is in another upload; the difference of the two would show it",
+        )
+    if entry.key != key:
+        raise Refused("member", f"client: {clients[0]!r} is in already, under another key")
+    if entry.digest != digest:
+        raise Refused("key", f"key: {key!r} came before with other bytes")
+    return entry

@@ -1,0 +1,294 @@
+"""Checks at the door: what an upload must be before it is made durable, and what a client will not
+send without being told to (R11–R13, R15, R19). Every refusal has a stable code and a reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headstart import heads
+from headstart.deploy.wholeness import Wholeness
+from headstart.errors import DataError, HeadstartError, WireError
+from headstart.labels import as_labels
+from headstart.statistics import wire
+from headstart.statistics.base import Statistic, check_alike
+from headstart.statistics.wire import Limits
+
+CODES = {
+    "client": "no client id: text of 1 to 256 printable characters",
+    "unregistered": "not one of the clients of this federation",
+    "round": "another round than the one that is open",
+    "rate": "too many tries in a minute",
+    "exact": "exact where it should not be, or the other way around",
+    "labels": "integers where the others have text, or the other way around",
+    "many": "more classes or samples than one total may have",
+    "key": "the same key with other bytes",
+    "member": "this client is in the total already",
+    "forgotten": "this client was forgotten; it stays out",
+    "overlap": "a client of this group is in another one: their difference would show it",
+    "small": "a client's own refusal: so few samples would show them",
+    **wire.CODES,
+}
+FEWEST, FEWEST_OF_A_CLASS = 10, 2  # R13
+_NAME_LIMIT = 256
+_OVERHEAD = 2**20  # of a message beyond its numbers: header, counts, names of classes
+Who = str | tuple[str, ...]  # a client, or the clients of a masked group
+
+
+class Refused(WireError):
+    """An upload that stays outside: `code` is one of `CODES`, `str()` tells the client why."""
+
+
+# -- what is agreed ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What every upload of one federation must fit.
+
+    round          id of this collection of uploads; any other is stale
+    step           what clients are asked: `federation.steps.measure(head, …).params`
+    dimension      of the features
+    caps           registered clients and the most samples of each; none: any client may come
+    samples        the most samples of a client that has no cap of its own
+    classes        the most classes of the total
+    message_bytes  the largest message; None: what `dimension` and `classes` can need
+    largest        the largest magnitude of a feature, where not exact (None: any)
+    attempts       tries of one client a minute (None: any)
+    """
+
+    round: str
+    step: Mapping[str, Any]
+    dimension: int
+    caps: Mapping[str, int] = field(default_factory=dict)
+    samples: int = 100_000
+    classes: int = 10_000
+    message_bytes: int | None = None
+    largest: float | None = None
+    attempts: int | None = 60
+
+    def __post_init__(self) -> None:
+        if not is_name(self.round):
+            raise HeadstartError(f"round: expected a name of printable text, got {self.round!r}")
+        missing = {"head", "settings", "exact", "bound"} - set(self.step)
+        if missing:
+            raise HeadstartError(f"step: expected those of a measurement, missing {missing}")
+        for name in ("dimension", "samples", "classes"):
+            _natural(name, getattr(self, name))
+        for name in ("message_bytes", "attempts"):
+            if getattr(self, name) is not None:
+                _natural(name, getattr(self, name))
+        for client, cap in self.caps.items():
+            if not is_name(client):
+                raise HeadstartError(f"caps: expected names of clients, got {client!r}")
+            _natural(f"caps of {client}", cap)
+        if self.largest is not None and not 0 < self.largest < 1e100:
+            raise HeadstartError(f"largest: expected a number above 0, got {self.largest!r}")
+        _ = self.head
+
+    @cached_property
+    def head(self) -> Any:
+        return heads.make(self.step["head"], dict(self.step["settings"]))
+
+    @cached_property
+    def empty(self) -> Any:
+        """The statistic of no samples: what every upload must be able to join."""
+        nothing = np.zeros((0, self.dimension)), np.zeros(0, np.int64)
+        how = {"exact": bool(self.step["exact"]), "bound": float(self.step["bound"])}
+        return self.head.measure(*nothing, **how, secret=b"")
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.step["exact"])
+
+    @property
+    def size_limit(self) -> int:
+        """Bytes of a Gram matrix in float64, or of a factor of full rank, with all the classes."""
+        d = int(self.empty.dimension)
+        return self.message_bytes or 8 * (d * (d + 1) // 2 + d * self.classes) + _OVERHEAD
+
+    def cap(self, who: Who) -> int:
+        """The most samples of a client, or of a group together."""
+        return sum(self.caps.get(client, self.samples) for client in clients_of(who))
+
+    def limits(self, who: Who) -> Limits:
+        empty = self.empty
+        bound = empty.lattice.bound if empty.lattice else self.largest
+        return Limits(self.size_limit, self.cap(who), bound, int(empty.dimension))
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Contract:
+        try:
+            return cls(**plain)
+        except TypeError:
+            raise HeadstartError("contract: damaged, or of another version") from None
+
+
+def clients_of(who: Who) -> tuple[str, ...]:
+    return (who,) if isinstance(who, str) else tuple(who)
+
+
+def is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _NAME_LIMIT and value.isprintable()
+
+
+def _natural(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise HeadstartError(f"{name}: expected a whole number above 0, got {value!r}")
+
+
+# -- the server's side -------------------------------------------------------------------------
+
+
+class Door:
+    """The checks that need no memory of other uploads; the ledger adds those that do."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self._wholeness = Wholeness(int(contract.empty.dimension))
+
+    def admit(self, client: Who, round: str, size: int) -> None:
+        """Before a byte of the message is read or kept: who, which round, how large."""
+        names, contract = clients_of(client), self.contract
+        if not names or not all(is_name(name) for name in names) or len(set(names)) < len(names):
+            raise Refused("client", f"client: expected {CODES['client']}, got {client!r:.80}")
+        strangers = [name for name in names if contract.caps and name not in contract.caps]
+        if strangers:
+            raise Refused("unregistered", f"client: {strangers[0]!r} is not registered here")
+        if round != contract.round:
+            raise Refused("round", f"round: {contract.round!r} is open, got {round!r:.80}")
+        if size > contract.size_limit:
+            raise Refused(
+                "size", f"message: expected at most {contract.size_limit} bytes, got {size}"
+            )
+
+    def check(self, client: Who, round: str, payload: bytes) -> Statistic:
+        """The statistic, or `Refused`. What passes can join any total of this contract."""
+        self.admit(client, round, len(payload))
+        contract = self.contract
+        try:
+            upload = contract.head.statistic.from_bytes(payload, contract.limits(client))
+            self._fits(upload)
+            self._wholeness.check(upload)
+        except Refused:
+            raise
+        except WireError as error:
+            raise Refused(error.code, str(error).removesuffix(f" [{error.code}]")) from None
+        return upload
+
+    def _fits(self, upload: Any) -> None:
+        empty = self.contract.empty
+        if (upload.lattice is None) != (empty.lattice is None):
+            word = "exact" if empty.lattice else "inexact"
+            raise Refused("exact", f"message: expected {word} statistics")
+        try:
+            check_alike(empty, upload)
+            if hasattr(empty, "tables"):
+                _ = empty + upload  # tables of the same widths
+        except DataError as error:
+            raise Refused("shape", str(error)) from None
+
+
+class Rate:
+    """Tries of one client a minute; `clock` in seconds. Memory is bounded by the busy ones."""
+
+    def __init__(
+        self, attempts: int | None, clock: Callable[[], float] = time.monotonic, room: int = 4096
+    ) -> None:
+        self._attempts, self._clock, self._room = attempts, clock, room
+        self._spent: dict[str, tuple[float, float]] = {}  # client: tries not yet forgiven, when
+
+    def spend(self, client: str) -> None:
+        """One try; `Refused` when it comes too soon. Tries are forgiven evenly over time."""
+        if self._attempts is None:
+            return
+        now = self._clock()
+        tries = self._left(client, now)
+        if tries + 1 > self._attempts:
+            wait = 60 * (tries + 1 - self._attempts) / self._attempts
+            raise Refused("rate", f"client: {client!r} tries too often; wait {wait:.0f} s")
+        self._spent[client] = (tries + 1, now)
+        if len(self._spent) > self._room:
+            self._spent = {
+                name: spent for name, spent in self._spent.items() if self._left(name, now) > 0
+            }
+
+    def _left(self, client: str, now: float) -> float:
+        tries, then = self._spent.get(client, (0.0, now))
+        return max(0.0, tries - (now - then) * (self._attempts or 0) / 60)
+
+
+# -- the client's side -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What a server could read in a client's message; `refused`: a reason not to send it (R13)."""
+
+    text: str
+    refused: bool
+
+
+def leaks(counts: Iterable[int], dimension: int | None = None) -> tuple[Leak, ...]:
+    """What the statistics of a client with these samples of each class would show to a server."""
+    shown = [int(count) for count in counts if count > 0]
+    samples, lone = sum(shown), sum(count < FEWEST_OF_A_CLASS for count in shown)
+    found = []
+    if 0 < samples < FEWEST:
+        text = f"{samples} samples (fewer than {FEWEST}): little stands between them and the server"
+        found.append(Leak(text, True))
+    if lone:
+        word = "a class of one sample" if lone == 1 else f"{lone} classes of one sample"
+        found.append(Leak(f"{word}: its sum is the feature vector of that sample", True))
+    if dimension is not None and 0 < samples < dimension:
+        text = f"fewer samples ({samples}) than dimensions ({dimension}): the space they span"
+        found.append(Leak(text, False))
+    return tuple(found)
+
+
+def check_small_client(
+    labels: ArrayLike,
+    head: Any,
+    dimension: int | None = None,
+    *,
+    protected: bool = False,
+    send_anyway: bool = False,
+) -> tuple[Leak, ...]:
+    """Refuse (code `small`) to send what would show single samples; else what it does show.
+
+    `protected`: the statistic goes into a secure sum or carries noise of differential privacy.
+    `send_anyway`: its owner decided so. A head that sends counts alone shows no features.
+    """
+    if protected or not carries_features(head):
+        return ()
+    _, counts = np.unique(as_labels(labels), return_counts=True)
+    found = leaks(counts.tolist(), dimension)
+    reasons = [leak.text for leak in found if leak.refused]
+    if reasons and not send_anyway:
+        raise Refused(
+            "small",
+            f"client: not sent, since the server could read {'; '.join(reasons)}. Use secure sums, "
+            "put samples together, or say that it is to be sent all the same",
+        )
+    return found
+
+
+def carries_features(head: Any) -> bool:
+    """Whether a head's statistic is made of features, and not of class counts alone."""
+    empty = head.measure(np.zeros((0, 1)), np.zeros(0, np.int64), secret=b"")
+    return not (hasattr(empty, "tables") and not empty.tables)
+
+
+def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
+    """How many clients would refuse by default: `class_counts` has a row of counts a client."""
+    return sum(any(leak.refused for leak in leaks(counts)) for counts in class_counts)

@@ -1,0 +1,1 @@
+"""Deployment on Flower: the client's half, the server's half, and the words between them."""

@@ -1,0 +1,122 @@
+"""One upload a client, into the ledger: asked as nodes appear, counted as answers come.
+
+Who is in the ledger is not asked again, so that a server that was stopped, or a later run for those
+who were late, goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headstart.deploy.door import Refused
+from headstart.deploy.flower.grid import GridFederation
+from headstart.deploy.flower.messages import Answer
+from headstart.deploy.flower.nodes import Registry, Trouble, online
+from headstart.deploy.ledger import Ledger, Receipt
+from headstart.federation.protocol import Step
+
+TRIES = 3  # of a node that Flower could not reach
+Heard = Callable[[str, Receipt | Trouble], None]
+
+
+@dataclass
+class Collection:
+    """The uploads of one run. `heard` is told of every accepted upload and of every trouble."""
+
+    federation: GridFederation
+    ledger: Ledger
+    registry: Registry
+    heard: Heard
+    wanted: int
+    patience: float = 0.0
+    refused: set[str] = field(default_factory=set)  # not asked again in this run
+    tries: Counter[str] = field(default_factory=Counter)
+
+    def run(self) -> None:
+        """Until everybody asked has answered, and the wanted uploads are in; or time is up.
+
+        Once they are in, it waits no longer than `patience` for the rest.
+        """
+        asked: dict[str, str] = {}
+        began = time.monotonic()
+        until = began + self.federation.deadline
+        while True:
+            self._discover()
+            asked |= self._ask(set(asked.values()), until - time.monotonic())
+            for name, found in self.federation.arrived(asked):
+                self._take(name, found)
+            now, enough = time.monotonic(), len(self.ledger.members()) >= self.wanted
+            if enough:
+                until = min(until, now + self.patience)
+            if (enough and not asked) or now > until:
+                break
+            time.sleep(self.federation.poll)
+        for name in sorted(asked.values()):
+            text = f"{name}: no answer in {time.monotonic() - began:.0f} s"
+            self._trouble(Trouble(name, "missing", text))
+
+    def _discover(self) -> None:
+        """Whoever is online now; those who were stay known, though they may not answer."""
+        there = [node for node in online(self.federation.grid) if not self._gone(node.name)]
+        nodes, strangers = self.registry.known(there)
+        self.federation.nodes = {
+            **self.federation.nodes,
+            **{node.name: node.id for node in nodes},
+        }
+        self._online = [node.name for node in nodes]
+        for trouble in strangers:
+            if trouble.client not in self.refused:
+                self._trouble(trouble)
+
+    def _gone(self, name: str) -> bool:
+        """A forgotten client is not asked, and its name is not written down again."""
+        return self.ledger.forgotten(name)
+
+    def _ask(self, busy: set[str], left: float) -> dict[str, str]:
+        ready = [
+            name
+            for name in self.ledger.missing(self._online)
+            if name not in busy and name not in self.refused and self.tries[name] < TRIES
+        ]
+        self.tries.update(ready)
+        return self.federation.ask(ready, self.step, ttl=max(left, 1.0))
+
+    @property
+    def step(self) -> Step:
+        return Step("measure", self.ledger.contract.step)
+
+    def _take(self, name: str, found: Answer | Trouble) -> None:
+        if isinstance(found, Trouble):
+            self._trouble(found)
+            return
+        try:
+            if not self.registry.same_features(found.extractor):
+                raise Refused("extractor", "features: expected those of the others' extractor")
+            contract = self.ledger.contract
+            receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)
+        except Refused as refused:
+            self.federation.news[name] = {"refused": refused.code, "text": str(refused)}
+            self._trouble(Trouble(name, refused.code, f"{name}: {refused}"))
+            return
+        self.federation.news[name] = {"receipt": receipt.to_plain()}
+        self.heard(name, receipt)
+
+    def _trouble(self, trouble: Trouble) -> None:
+        if trouble.code != "unreachable":  # which may pass; a refusal does not
+            self.refused.add(trouble.client)
+        self.federation.troubles.append(trouble)
+        self.heard(trouble.client, trouble)
+
+
+def tell(federation: GridFederation, cohort: Sequence[str]) -> None:
+    """News that no other question will carry, to those of the cohort that it is for."""
+    for _ in federation.answers(None, cohort=[name for name in cohort if name in federation.news]):
+        pass
+
+
+def due(number: int, last: int) -> bool:
+    """Whether to solve after this upload: after each of the first hundred, then every 5% more."""
+    return number <= 100 or number >= 1.05 * last

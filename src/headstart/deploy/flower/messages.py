@@ -1,0 +1,121 @@
+"""What the two halves say to each other: a step and its arrays go out, a statistic's bytes return.
+
+Steps are plain JSON, arrays are Flower's (NumPy's format, never pickled), and what comes back is
+the wire's own message, so that the server checks the very bytes a simulation checks. A client that
+cannot or will not answer says so in words, with a code for programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from headstart.errors import HeadstartError, WireError
+from headstart.federation.protocol import Arrays, Step
+
+_ABOUT, _ARRAYS, _UPLOAD = "about", "arrays", "upload"
+_WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
+_LONGEST = 20_000  # characters about an answer
+
+
+def packed(broadcast: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(array) for name, array in broadcast.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One thing asked of one client; without a step there is only news.
+
+    `precision` is that of the wire. `training` names the training a client's memories belong to: a
+    client that hears a new name begins without memories. `news`: what became of its last upload.
+    `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
+    keep one node from answering a question to another whose identity it can guess.
+    """
+
+    step: Step | None = None
+    broadcast: Arrays = field(default_factory=dict)
+    precision: str | None = None
+    training: str = ""
+    news: Mapping[str, Any] | None = None
+    nonce: str = ""
+
+    def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
+        """`arrays`: the broadcast as it was packed for another client."""
+        step = None if self.step is None else [self.step.name, dict(self.step.params)]
+        about = {
+            "step": step,
+            "precision": self.precision,
+            "training": self.training,
+            "news": None if self.news is None else dict(self.news),
+            "nonce": self.nonce,
+        }
+        packed_ = packed(self.broadcast) if arrays is None else arrays
+        return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> Question:
+        try:
+            about = json.loads(str(content.config_records[_ABOUT]["json"]))
+            step = None if about["step"] is None else Step(*about["step"])
+            arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
+            told = (about[key] for key in ("precision", "training", "news", "nonce"))
+            return cls(step, arrays, *told)
+        except (KeyError, TypeError, ValueError) as error:
+            raise HeadstartError(f"question: expected a step and arrays, got {error!r}") from None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client replies: the bytes of a statistic, or why there are none.
+
+    `extractor`: what made its features (None: they are features as they are).
+    """
+
+    client: str
+    payload: bytes = b""
+    extractor: Mapping[str, Any] | None = None
+    code: str = ""
+    text: str = ""
+    nonce: str = ""
+
+    def to_content(self) -> RecordDict:
+        about = {
+            "client": self.client,
+            "extractor": None if self.extractor is None else dict(self.extractor),
+            "code": self.code,
+            "text": self.text,
+            "nonce": self.nonce,
+        }
+        array = Array("uint8", (len(self.payload),), _WIRE, self.payload)
+        return RecordDict(
+            {
+                _ABOUT: ConfigRecord({"json": json.dumps(about)}),
+                _ARRAYS: ArrayRecord({_UPLOAD: array}),
+            }
+        )
+
+    @classmethod
+    def from_content(cls, content: RecordDict, limit: int) -> Answer:
+        """Whoever wrote it: of the right form and size, or refused."""
+        try:
+            told = str(content.config_records[_ABOUT]["json"])
+            payload = content.array_records[_ARRAYS][_UPLOAD].data
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise WireError("malformed", "answer: expected a text and an upload") from None
+        if len(payload) > limit or len(told) > _LONGEST:
+            raise WireError("size", f"answer: expected at most {limit} bytes, got {len(payload)}")
+        try:
+            about = json.loads(told)
+            texts = [about[key] for key in ("client", "code", "text", "nonce")]
+            extractor = about["extractor"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise WireError("malformed", "answer: expected its client, code and text") from None
+        known = all(isinstance(value, str) for value in texts)
+        if not known or not isinstance(extractor, dict | None):
+            raise WireError("malformed", "answer: expected its client, code and text")
+        client, code, text, nonce = texts
+        return cls(client, bytes(payload), extractor, code, text, nonce)

@@ -1,0 +1,261 @@
+"""The server's half: collect into the ledger, solve as uploads come, then what the sentence says.
+
+    serverapp = "headstart.deploy.flower.server:app"
+
+A run needs nothing of an earlier one but the ledger: who is in it is not asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from headstart import heads
+from headstart.data.datasets import Dataset
+from headstart.deploy.door import Contract
+from headstart.deploy.flower.collect import Collection, due, tell
+from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
+from headstart.deploy.flower.grid import GridFederation
+from headstart.deploy.flower.nodes import Registry, Trouble, online
+from headstart.deploy.flower.output import Output
+from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.ledger import Ledger, Receipt, is_ledger
+from headstart.errors import DataError, HeadstartError
+from headstart.evaluate import Personal, personal
+from headstart.federation import steps
+from headstart.heads.linear import LinearHead
+from headstart.runs.config import RunConfig, make_config, parsed
+from headstart.runs.inputs import Extraction, holds_images, holds_text, read
+from headstart.sentences import Phase, Sentence
+from headstart.statistics.wire import Limits
+
+log = logging.getLogger("flwr")
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    try:
+        serve(grid, told(ServerSettings, context.run_config, "run"), str(context.run_id))
+    except HeadstartError as error:
+        log.error("headstart: %s", error)  # one line, before what Flower makes of it
+        raise
+
+
+def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> Any:
+    """One run; its results, as results.json has them."""
+    sentence = parsed(settings.sentence)
+    if sentence.init.name == "none":
+        raise HeadstartError("sentence: expected one that begins with a head, got none")
+    with opened(settings, sentence.init) as ledger:
+        contract = ledger.contract
+        federation = GridFederation(
+            grid,
+            {},
+            settings.deadline,
+            settings.precision or None,
+            Limits(bytes=contract.size_limit, dimension=contract.dimension),
+            poll,
+        )
+        server = Server(settings, ledger, federation, run)
+        server.collect()
+        return server.head() if len(sentence.phases) == 1 else server.phases(sentence)
+
+
+def opened(settings: ServerSettings, init: Phase) -> Ledger:
+    """The ledger at its place, or a new one; another agreement than its own is refused."""
+    head = heads.make(init.name, dict(init.settings))
+    contract = Contract(
+        round=settings.round,
+        step=dict(steps.measure(head, exact=settings.exact, bound=settings.bound).params),
+        dimension=settings.dimension,
+        caps=dict(settings.caps),
+        samples=settings.samples,
+        classes=settings.classes,
+    )
+    path = Path(settings.ledger).expanduser()
+    if not is_ledger(path):
+        return Ledger.create(path, contract)
+    ledger = Ledger.open(path)
+    old, new = (json.loads(json.dumps(one.to_plain())) for one in (ledger.contract, contract))
+    changed = [key for key in new if old[key] != new[key]]
+    if changed:
+        ledger.close()
+        raise HeadstartError(
+            f"ledger: {path} was begun with another {changed[0]} ({old[changed[0]]}); "
+            "name a new folder"
+        )
+    return ledger
+
+
+class Server:
+    """One run on one ledger."""
+
+    def __init__(
+        self, settings: ServerSettings, ledger: Ledger, federation: GridFederation, run: str
+    ) -> None:
+        self.settings, self.ledger, self.federation, self.run = settings, ledger, federation, run
+        self.registry = Registry.open(ledger.path / "nodes.json")
+        self.registry.leave(ledger.forgotten)
+        self.output = Output.open(Path(settings.output).expanduser(), ledger.id)
+        self.model: LinearHead | None = None
+        self._solved_at = 0
+        self._test: Dataset | None = None
+        if settings.test_data and (self.registry.begun or not holds_images(settings.test_data)):
+            _ = self.test  # what cannot be used is better known before anybody is asked
+
+    # -- phase 1: one upload a client ----------------------------------------------------------
+
+    def collect(self) -> None:
+        """Uploads into the ledger; the head is solved, and tested, along the way."""
+        before = len(self.ledger.members())
+        self._event("start", members=before, wanted=self.settings.wanted)
+        Collection(
+            self.federation,
+            self.ledger,
+            self.registry,
+            self._heard,
+            self.settings.wanted,
+            self.settings.patience,
+        ).run()
+        members = self.ledger.members()
+        if not members:
+            said = "; ".join(trouble.text for trouble in self.federation.troubles[-3:])
+            raise DataError(f"collection: expected an upload, got none{said and f' ({said})'}")
+        if self._solved_at != len(members):
+            self._solve()
+        self._event("collected", members=len(members), total=self.ledger.total().digest())
+        federation = self.federation
+        tell(federation, [name for name in federation.clients if name not in members])
+        federation.nodes = {name: id_ for name, id_ in federation.nodes.items() if name in members}
+
+    def _heard(self, name: str, found: Receipt | Trouble) -> None:
+        if isinstance(found, Trouble):
+            self.output.trouble(found)
+            log.warning("headstart: %s", found.text)
+            return
+        number = len(self.ledger.members())
+        self._event("upload", client=name, sha256=found.digest, members=number)
+        if due(number, self._solved_at):
+            self._solve()
+
+    def _solve(self) -> None:
+        self.model = self.output.solved(self.ledger, self.test, self.extractor)
+        self._solved_at = len(self.ledger.members())
+        point = self.output.curve[-1]
+        self._event("solved", **point)
+        log.info("headstart: %s", point)
+
+    @property
+    def extractor(self) -> dict[str, Any] | None:
+        """What made the clients' features, by the name it has here."""
+        about, name = self.registry.extractor, self.settings.extractor
+        return {**about, "name": name} if about and name else about
+
+    @property
+    def test(self) -> Dataset | None:
+        """The server's own test samples, through the extractor that the clients' features had."""
+        settings, about = self.settings, self.extractor
+        if not settings.test_data or self._test is not None:
+            return self._test
+        source = settings.test_data
+        raw = holds_images(source) or holds_text(source, about)
+        if raw and about is None:
+            raise DataError(f"test-data: {source} holds no features, but the clients sent theirs")
+        weights = settings.weights or None
+        how = Extraction(str(about["name"]), weights) if raw and about else None
+        data = read(source, settings.columns, how, about=about).data
+        if data.dimension != settings.dimension:
+            raise DataError(
+                f"test-data: expected features of dimension {settings.dimension}, "
+                f"got {data.dimension}"
+            )
+        self._test = data if data.test is None else data.test_part()
+        return self._test
+
+    # -- what follows --------------------------------------------------------------------------
+
+    def head(self) -> dict[str, Any]:
+        """The head alone: calibrated over the clients and, if asked, tested by each at home."""
+        if self.model is None:
+            raise DataError("collection: expected uploads that a head can be solved from")
+        self.model = self._calibrated(self.model)
+        asked = self.settings.personal and self.model.temperature is not None
+        found = self._at_home(self.model) if asked else None
+        tell(self.federation, self._members())
+        self.ledger.save_model(self.model, self.output.model_path)
+        results = self.output.report(
+            self.ledger, self.model, self.test, found, self.federation.troubles
+        )
+        self._event("finished", total=results["total"])
+        return results
+
+    def _calibrated(self, model: LinearHead) -> LinearHead:
+        """With the temperature of the lowest training loss; as it is if nobody is there to ask."""
+        there = self._members()
+        if not there:
+            return model
+        try:
+            losses = self.federation.total(steps.calibrate(), steps.with_head(model), there)
+        except DataError as error:
+            log.warning("headstart: not calibrated: %s", error)
+            return model
+        return model.calibrated(losses.values)
+
+    def _at_home(self, model: LinearHead) -> Personal:
+        head, there = self.ledger.contract.head, self._members()
+        leverage = head.leverage(self.ledger.total()) if hasattr(head, "leverage") else None
+        step = steps.personal(leverage=leverage)
+        return personal(self.federation.evaluate(step, steps.with_head(model), there))
+
+    def _members(self) -> list[str]:
+        """Those in the total that can be asked now."""
+        members, there = self.ledger.members(), {node.name for node in online(self.federation.grid)}
+        return [name for name in self.federation.clients if name in members and name in there]
+
+    def phases(self, sentence: Sentence) -> dict[str, Any]:
+        """All phases of a sentence; the first from the ledger."""
+        from headstart.runs import phases, stories  # they need torch
+
+        settings = self.settings
+        data = label_counts(self.ledger)
+        there = [name for name in self._members() if name in data]
+        deployed = Deployed(self.federation, there, data, self.ledger, self.run)
+        prepared = as_prepared(deployed, _config(settings), self.test, self.extractor)
+        found, stage = phases.tell(prepared, sentence, watch=self._watch)
+        results = {**found, **self.output.facts(self.ledger, self.federation.troubles)}
+        stories.save(self.output.folder, results, stage, prepared)
+        stories.write_reports([results], self.output.folder.path)
+        digest = hashlib.sha256(self.output.model_path.read_bytes()).hexdigest()
+        self.ledger.record_model(self.output.model_path, digest, results["total"])
+        return results
+
+    def _watch(self, point: Mapping[str, Any]) -> None:
+        self._event("point", **point)
+        log.info("headstart: %s", dict(point))
+
+    def _event(self, what: str, **facts: Any) -> None:
+        self.output.folder.event(what, **facts)
+
+
+def _config(settings: ServerSettings) -> RunConfig:
+    """The phases' own settings. `held_out` only says that clients have something to test on."""
+    return make_config(
+        {
+            "data": "nodes",
+            "exact": settings.exact,
+            "bound": settings.bound,
+            "precision": settings.precision or None,
+            "cohort": settings.cohort,
+            "evaluate_every": settings.evaluate_every,
+            "held_out": 0.5 if settings.personal else 0.0,
+            "seed": settings.seed,
+        }
+    )

@@ -1,0 +1,140 @@
+"""Configurations as Flower hands them over: flat, of plain values, words joined by - or _."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
+
+from headstart.errors import HeadstartError
+from headstart.runs.config import nearest
+
+_KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (float, int), "int": (int,)}
+
+
+K = TypeVar("K")
+
+
+def told(kind: type[K], values: Mapping[str, Any], who: str) -> K:
+    """A dataclass of plain fields; a key that it lacks is refused, the nearest named.
+
+    `group.name = value` goes into the field `group`, which is a mapping.
+    """
+    known = {one.name: str(one.type) for one in fields(cast(Any, kind))}
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        name, _, rest = key.partition(".")
+        name = name.replace("-", "_")
+        if name not in known or bool(rest) != known[name].startswith("Mapping"):
+            raise HeadstartError(f"{who}: unknown key {key!r}{nearest(name, list(known))}")
+        if rest:
+            given.setdefault(name, {})[rest] = value
+            continue
+        types = _KINDS.get(known[name], (str,))
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise HeadstartError(f"{who}: {key}: expected a {known[name]}, got {value!r}")
+        given[name] = value
+    return kind(**given)
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a run is told: `[tool.flwr.app.config]` in pyproject.toml, or `flwr run -c run.toml`.
+
+    sentence   what is done: a head alone, or a head and what follows it (docs/sentences.md)
+    dimension  of the features; no client may send another
+    wanted     uploads to wait for; patience: seconds for the rest of those asked, once they are in
+    deadline   seconds until it goes on with what it has; and again for every later step
+    ledger     the folder of the uploads; a later run on it asks only those that are missing
+    output     the folder of the model and the report
+    round      the name of this collection of uploads
+    samples    the most of one client (`caps.NAME` for one client alone), `classes` of all
+    test_data  labelled samples of the server's own: accuracy after every upload
+    extractor  the file of the clients' extractor on the server, if it is no published network
+    personal   also ask every client how the head does at home
+    cohort     clients a round of training; evaluate_every: rounds
+    """
+
+    sentence: str = "fed3r"
+    dimension: int = 0
+    wanted: int = 2
+    deadline: float = 600.0
+    patience: float = 60.0
+    ledger: str = ""
+    output: str = ""
+    round: str = "1"
+    exact: bool = True
+    bound: float = 16.0
+    precision: str = ""
+    samples: int = 100_000
+    classes: int = 10_000
+    caps: Mapping[str, int] = field(default_factory=dict)
+    test_data: str = ""
+    extractor: str = ""
+    weights: str = ""
+    label: str = "label"
+    client_column: str = "client"
+    domain: str = "domain"
+    split: str = "split"
+    personal: bool = False
+    cohort: int = 10
+    evaluate_every: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "wanted", "cohort", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise HeadstartError(
+                    f"run: {name}: expected a number of at least 1, got {getattr(self, name)}"
+                )
+        if not 0 < self.deadline < 1e6:
+            raise HeadstartError(f"run: deadline: expected seconds, got {self.deadline!r}")
+        if not 0 <= self.patience < 1e6:
+            raise HeadstartError(f"run: patience: expected seconds, got {self.patience!r}")
+        for name in ("ledger", "output"):
+            if not getattr(self, name):
+                raise HeadstartError(f"run: {name}: expected a folder, got none")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        names = {"label": self.label, "client": self.client_column}
+        return {**names, "domain": self.domain, "split": self.split}
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What `node.toml` says; its owner writes it, and the server neither reads nor changes it.
+
+    client     the name this node was registered under
+    data       a folder class/file, or a .csv, .parquet or .npz file
+    folder     private: the node's secret, and the receipts of what it sent
+    extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
+    held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
+    small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
+    """
+
+    client: str = ""
+    data: str = ""
+    folder: str = ""
+    extractor: str = ""
+    weights: str = ""
+    text: str = ""
+    engine: str = "onnx"
+    skip_corrupt: bool = False
+    label: str = "label"
+    client_column: str = "client"
+    domain: str = "domain"
+    split: str = "split"
+    held_out: float = 0.0
+    seed: int = 0
+    small: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("client", "data"):
+            if not getattr(self, name):
+                raise HeadstartError(f"node: {name}: expected it in the node's configuration")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        names = {"label": self.label, "client": self.client_column}
+        return {**names, "domain": self.domain, "split": self.split}

@@ -1,0 +1,73 @@
+"""A sum kept up to date: uploads wait until there are enough of them to be folded at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headstart.deploy.door import Contract, Refused
+from headstart.statistics.exact import MOST_SAMPLES
+
+_WAITING, _WAITING_BYTES = 1024, 2**26
+
+
+class Running:
+    """The sum of the uploads so far, in memory that does not grow with them.
+
+    Rows are stacked, not added: they wait until somebody asks.
+    """
+
+    def __init__(self, contract: Contract, value: Any = None) -> None:
+        self._contract = contract
+        self._sum = value
+        self._waiting: list[Any] = []
+        self._bytes = 0
+        self._classes: set[Any] = set() if value is None else set(value.classes.tolist())
+        self._samples = 0 if value is None else int(value.samples)
+
+    def add(self, upload: Any, size: int) -> None:
+        self._waiting.append(upload)
+        self._bytes += size
+        self._classes.update(upload.classes.tolist())
+        self._samples += int(upload.samples)
+        if upload.is_sum and (len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES):
+            self._fold()
+
+    def value(self) -> Any:
+        """The sum; of no uploads, the statistic of no samples."""
+        if self._waiting:
+            self._fold()
+        return self._contract.empty if self._sum is None else self._sum
+
+    def without(self, upload: Any) -> Running:
+        """The sum if an upload had never been added: exact sums only."""
+        return Running(self._contract, self.value() - upload)
+
+    def _fold(self) -> None:
+        parts = self._waiting if self._sum is None else [self._sum, *self._waiting]
+        self._sum = type(parts[0]).total(parts)
+        self._waiting, self._bytes = [], 0
+
+    def check(self, uploads: list[Any]) -> None:
+        """Refuse the last of `uploads` if it could not join the sum after the others."""
+        new = set().union(*(one.classes.tolist() for one in uploads)) - self._classes
+        kinds = {type(label) for label in new} | {type(label) for label in _some(self._classes)}
+        if len(kinds) > 1:
+            raise Refused("labels", "labels: integers or text, but not what the others have")
+        most = self._contract.classes
+        if len(self._classes) + len(new) > most:
+            raise Refused("many", f"classes: expected at most {most} in the whole total")
+        samples = self._samples + sum(int(one.samples) for one in uploads)
+        if uploads[-1].lattice and samples > most_samples(self._contract.empty):
+            raise Refused("many", f"samples: {samples} in all could leave 62 bits")
+
+
+def most_samples(empty: Any) -> int:
+    """Of an exact total; squares summed over features need room for d of them (see exact)."""
+    spherical = getattr(empty, "tables", {}).get("squares")
+    summed = int(empty.dimension) if spherical is not None and spherical.shape[1] == 1 else 1
+    return MOST_SAMPLES // summed
+
+
+def _some(classes: set[Any]) -> list[Any]:
+    """One of them, if there is one: all are of one kind."""
+    return [next(iter(classes))] if classes else []

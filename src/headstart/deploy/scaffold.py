@@ -1,0 +1,253 @@
+"""A ready Flower project in a folder: app, certificates, node keys, commands, units, a container.
+
+The folder appears whole or not at all; private files are their owner's to read from the first byte.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from headstart.data.backbones.need import need
+from headstart.deploy.private import write_private
+from headstart.errors import HeadstartError
+from headstart.files import write_bytes, write_text
+from headstart.runs.config import parsed
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_NODE_PORT = 9201  # of the first node; its own interface, on its own loopback
+_STATE = "deploy.json"
+_APP = '"""{what}"""\n\nfrom headstart.deploy.flower.{half} import app\n\n__all__ = ["app"]\n'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a federation is to be.
+
+    nodes      names of the first ones; others can be made later
+    address    HOST:PORT at which nodes reach the server
+    port       of SuperLink, on the server's loopback (0: that of the address)
+    sentence, dimension, wanted, deadline, bound, test_data: what a run is told
+    """
+
+    nodes: tuple[str, ...]
+    dimension: int
+    address: str = "127.0.0.1:9100"
+    port: int = 0
+    sentence: str = "fed3r(ridge=gcv)"
+    wanted: int = 0
+    deadline: float = 600.0
+    bound: float = 16.0
+    test_data: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise HeadstartError("node: expected at least one name, got none")
+        for name in self.nodes:
+            check_name(name)
+        if len(set(self.nodes)) < len(self.nodes):
+            raise HeadstartError(f"node: expected names, each once, got {', '.join(self.nodes)}")
+        for name in ("dimension", "wanted"):
+            if getattr(self, name) < (name == "dimension"):
+                raise HeadstartError(f"{name}: expected a number above 0, got {self.dimension}")
+        if not 0 < self.deadline < 1e6:
+            raise HeadstartError(f"deadline: expected seconds, got {self.deadline!r}")
+        if not 0 < self.bound < 1e100:
+            raise HeadstartError(f"bound: expected a number above 0, got {self.bound!r}")
+        _ = self.host, self.public_port, self.own_port, parsed(self.sentence)
+
+    @property
+    def host(self) -> str:
+        host = self.address.rpartition(":")[0].strip("[]")
+        if not _is_address(host) and not _HOST.fullmatch(host):
+            raise HeadstartError(f"address: expected HOST:PORT, got {self.address!r}")
+        return host
+
+    @property
+    def public_port(self) -> int:
+        return _port("address", self.address.rpartition(":")[2])
+
+    @property
+    def own_port(self) -> int:
+        return _port("port", str(self.port)) if self.port else self.public_port
+
+    @property
+    def local(self) -> bool:
+        """Whether everything is on one machine, and no proxy is needed."""
+        return self.host == "localhost" or (
+            _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
+        )
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise HeadstartError(
+            f"node: expected a name of letters, digits, '.', '_' and '-', got {name!r}"
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _port(name: str, text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise HeadstartError(f"{name}: expected a port from 1 to 65535, got {text!r}")
+    return int(text)
+
+
+# -- the folder ------------------------------------------------------------------------------------
+
+
+def init(folder: Path, plan: Plan) -> None:
+    """Write the project into a new folder."""
+    folder = folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HeadstartError(f"output: {folder} is there already; name a new folder")
+    need("cryptography")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise HeadstartError(f"output: cannot make {folder}: {error.strerror}") from None
+    try:
+        _write(aside, folder, plan)
+        if folder.exists():
+            folder.rmdir()
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write(root: Path, final: Path, plan: Plan) -> None:
+    """Into `root`, for a project that will be at `final`."""
+    from headstart.deploy.certificates import certified
+
+    for name in ("app/federation", "server", "operator/flwr", "nodes", "authority"):
+        (root / name).mkdir(parents=True, mode=0o755)
+    (root / "authority").chmod(0o700)
+    (root / "server").chmod(0o700)
+    hosts = list(dict.fromkeys([plan.host, "localhost", "127.0.0.1"]))
+    keys = certified(hosts)
+    write_private(root / "authority" / "ca.key", keys.authority.private)
+    write_private(root / "server" / "server.key", keys.server.private)
+    write_bytes(root / "server" / "server.crt", keys.server.public)
+    write_bytes(root / "server" / "ca.crt", keys.authority.public)
+    about = _words(plan, final)
+    written = {
+        "app/pyproject.toml": "pyproject.toml",
+        "server/start.sh": "server.sh",
+        "server/headstart-server.service": "server.service",
+        "operator/register.sh": "register.sh",
+        "operator/run.sh": "run.sh",
+        "operator/flwr/config.toml": "flwr.toml",
+        "Containerfile": "Containerfile",
+        "README.md": "README.md",
+    }
+    if not plan.local:
+        written["server/nginx.conf"] = "nginx.conf"
+    for place, template in written.items():
+        write_text(root / place, filled(template, about))
+    write_text(root / "app/federation/__init__.py", "")
+    for half, what in (("server", "The server's half."), ("client", "The client's half.")):
+        write_text(root / f"app/federation/{half}_app.py", _APP.format(what=what, half=half))
+    write_text(root / _STATE, json.dumps({"address": plan.address, "nodes": []}))
+    for name in plan.nodes:
+        add_node(root, name, final)
+
+
+def _words(plan: Plan, final: Path) -> dict[str, Any]:
+    starts = "\n".join(f"sh nodes/{name}/start.sh" for name in plan.nodes)
+    proxy = " `server/nginx.conf` is what may face\nthe world." if not plan.local else ""
+    return {
+        "sentence": json.dumps(plan.sentence, ensure_ascii=False),
+        "dimension": plan.dimension,
+        "wanted": plan.wanted or len(plan.nodes),
+        "deadline": float(plan.deadline),
+        "bound": float(plan.bound),
+        "test_data": json.dumps(plan.test_data),
+        "listen": "127.0.0.1",
+        "port": plan.own_port,
+        "public_port": plan.public_port,
+        "host": plan.host,
+        "folder": final / "server",
+        "path": Path(sys.executable).parent,
+        "authority": final / "server" / "ca.crt",
+        "names": " ".join(plan.nodes),
+        "starts": starts,
+        "proxy": proxy,
+    }
+
+
+def add_node(root: Path, name: str, final: Path | None = None) -> Path:
+    """One more node: its key, its configuration, its commands; to be registered, then carried."""
+    need("cryptography")
+    from headstart.deploy.certificates import node_key
+
+    check_name(name)
+    state = _read_state(root)
+    place = root / "nodes" / name
+    if place.exists():
+        raise HeadstartError(f"node: {place} is there already; name another")
+    key = node_key(name)
+    about = {
+        "name": name,
+        "address": state["address"],
+        "node_port": _NODE_PORT + len(state["nodes"]),
+        "data": "samples.csv",
+        "folder": (final or root).resolve() / "nodes" / name,
+        "path": Path(sys.executable).parent,
+    }
+    aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root / "nodes"))  # mode 0700
+    try:
+        write_private(aside / "key", key.private)
+        write_bytes(aside / "key.pub", key.public)
+        write_bytes(aside / "ca.crt", (root / "server" / "ca.crt").read_bytes())
+        write_text(aside / "node.toml", filled("node.toml", about))
+        write_text(aside / "start.sh", filled("node.sh", about))
+        write_text(aside / "headstart-node.service", filled("node.service", about))
+        aside.rename(place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    write_text(root / _STATE, json.dumps({**state, "nodes": [*state["nodes"], name]}))
+    return place
+
+
+def _read_state(root: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((root / _STATE).read_text(encoding="utf-8"))
+        return {"address": str(state["address"]), "nodes": list(state["nodes"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise HeadstartError(
+            f"folder: {root} is none of `headstart deploy init` (no {_STATE} in it)"
+        ) from None
+
+
+def filled(template: str, words: dict[str, Any]) -> str:
+    """A template of this package with its {{words}} filled in; one without a value is an error."""
+    text = (files("headstart.deploy") / "templates" / f"{template}.txt").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: str(words[found[1]]), text)
+
+
+def next_steps(folder: Path, nodes: Sequence[str]) -> list[str]:
+    """What to type, in order."""
+    return [
+        f"sh {folder}/server/start.sh",
+        f"sh {folder}/operator/register.sh {' '.join(nodes)}",
+        *(f"sh {folder}/nodes/{name}/start.sh" for name in nodes),
+        f"sh {folder}/operator/run.sh",
+    ]

@@ -1,0 +1,39 @@
+"""Verifying a ledger: every byte against its checksum, every upload against the door, the total
+against its parts. Nothing is changed; a server may be writing meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headstart.deploy.door import Refused
+from headstart.deploy.ledger import Ledger
+from headstart.errors import HeadstartError
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a sound ledger holds."""
+
+    clients: int
+    uploads: int
+    payload_bytes: int
+    total: str
+    torn: int
+
+
+def verify(path: str | Path) -> Verified:
+    """Read everything again; `HeadstartError` for the first thing that does not fit."""
+    with Ledger.open(path, write=False) as ledger:  # which checks every record of the log
+        entries = ledger.entries()
+        for entry in entries:
+            try:
+                ledger.door.check(entry.who, ledger.contract.round, ledger.payload(entry))
+            except Refused as refused:
+                raise HeadstartError(f"ledger: upload {entry.number}: {refused}") from None
+        total = ledger.sum_of(entries).digest()
+        if total != ledger.total().digest():
+            raise HeadstartError("ledger: the folded total is not the sum of the uploads")
+        size = sum(entry.size for entry in entries)
+        return Verified(len(ledger.members()), len(entries), size, total, ledger.torn)

@@ -1,0 +1,135 @@
+"""A Grid in one process, for tests: nodes with contexts of their own, and faults by name.
+
+Every message goes through Flower's own encoding, as between machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.app.message import make_message
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+from headstart.deploy.flower import client
+from headstart.federation.simulator import secret_of
+
+
+def carried(message: Message) -> Message:
+    """The message as it arrives on another machine."""
+    objects = {key: thing.deflate() for key, thing in get_all_nested_objects(message).items()}
+    arrived = inflate_object_from_contents(message.object_id, objects)
+    arrived.metadata.__dict__["_message_id"] = message.object_id
+    return arrived
+
+
+@dataclass
+class FakeNode:
+    """`fault`: "silent" never answers, "dead" is reported by Flower, a function spoils replies."""
+
+    name: str
+    config: dict
+    key: bytes
+    fault: str | Callable[[RecordDict], RecordDict] | None = None
+    context: Context | None = None
+    heard: list[Message] = field(default_factory=list)
+
+
+class FakeGrid(Grid):
+    def __init__(self, nodes: Iterable[FakeNode], *, newest_first: bool = False) -> None:
+        self.nodes = {100 + at: node for at, node in enumerate(nodes)}
+        self.newest_first = newest_first
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.replies: dict[str, Message] = {}
+        for id_, node in self.nodes.items():
+            node.context = Context(1, id_, node.config, RecordDict(), {})
+
+    def add(self, node: FakeNode) -> None:
+        id_ = 100 + len(self.nodes)
+        node.context = Context(1, id_, node.config, RecordDict(), {})
+        self.nodes[id_] = node
+
+    def get_nodes(self):
+        return [
+            NodeInfo(node_id=id_, name=node.name, public_key=node.key)
+            for id_, node in self.nodes.items()
+        ]
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        return [self._push(message) for message in messages]
+
+    def _push(self, message: Message) -> str:
+        id_, node = message.object_id, self.nodes[message.metadata.dst_node_id]
+        arrived = carried(message)
+        node.heard.append(arrived)
+        if node.fault == "dead":
+            reply = Message(Error(code=5, reason="Node Unavailable"), reply_to=arrived)
+        elif node.fault == "silent":
+            return id_
+        else:
+            reply = client.app(arrived, node.context)
+            if callable(node.fault):
+                reply = make_message(reply.metadata, content=node.fault(reply.content))
+        self.replies[id_] = carried(reply)
+        return id_
+
+    def pull_messages(self, message_ids):
+        ready = [id_ for id_ in message_ids if id_ in self.replies]
+        if self.newest_first:
+            ready.reverse()
+        return [self.replies.pop(id_) for id_ in ready]
+
+    # what Flower asks of a Grid and nobody here calls
+    def set_run(self, run):
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+
+def write_samples(path, client) -> str:
+    """A client's samples as a node has them: a file of features, with its own test part."""
+    parts = [(client.features, client.labels, "train")]
+    if client.test_labels is not None:
+        parts.append((client.test_features, client.test_labels, "test"))
+    np.savez(
+        path,
+        features=np.concatenate([z for z, _, _ in parts]),
+        label=np.concatenate([y for _, y, _ in parts]),
+        split=np.concatenate([np.full(len(y), said) for _, y, said in parts]),
+    )
+    return str(path)
+
+
+def nodes_of(clients, folder, **config) -> list[FakeNode]:
+    """A node a client: its data, and the secret that a simulation with seed 0 gives it."""
+    found = []
+    for name, data in clients.items():
+        own = folder / name
+        own.mkdir(mode=0o700)
+        (own / "secret").write_bytes(secret_of(0, name))
+        told = {
+            "client": name,
+            "data": write_samples(own / "samples.npz", data),
+            "folder": str(own),
+            "small": True,
+            **config,
+        }
+        found.append(FakeNode(name, told, f"the public key of {name}".encode()))
+    return found

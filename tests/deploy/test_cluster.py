@@ -1,0 +1,133 @@
+"""A Ray cluster gives the simulator's results, in exact mode bit for bit, for any workers."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headstart import HeadstartError, heads
+from headstart.deploy.cluster import Cluster, Source, folders
+from headstart.errors import DataError
+from headstart.federation import steps
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+def clients(count=7, dimension=5, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    held = {}
+    for at in range(count):
+        size = int(rng.integers(3, 30))
+        y = rng.integers(0, classes, size)
+        z = rng.normal(size=(size, dimension)).astype(np.float32) + y[:, None]
+        held[f"c{at}"] = ClientData(z, y, z[:2], y[:2])
+    return held
+
+
+@pytest.fixture(scope="module")
+def two(cluster):
+    """Two workers: a process each, so tests share them."""
+    return Cluster(clients(), workers=2)
+
+
+@pytest.mark.parametrize("name", ["fed3r", "fedncm", "fedcof", "lda"])
+def test_exact_totals_have_the_simulators_digest(two, name):
+    step = steps.measure(heads.make(name, {}), exact=name != "fedcof")
+    plain = Simulator(clients())
+    two.sent.clear()
+    assert two.total(step).digest() == plain.total(step).digest()
+    assert two.sent == plain.sent
+    some = ["c5", "c1"]
+    assert two.total(step, cohort=some).digest() == plain.total(step, cohort=some).digest()
+
+
+def test_the_number_of_workers_does_not_matter(two):
+    step = steps.measure(heads.make("fed3r", {}), exact=True)
+    assert Cluster(clients(), workers=1).total(step).digest() == two.total(step).digest()
+
+
+def test_float_totals_agree_to_rounding(two):
+    head = heads.make("fed3r", {})
+    step = steps.measure(head)
+    one, other = (head.solve(f.total(step)).weights for f in (Simulator(clients()), two))
+    np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_evaluation_is_each_clients_own(two):
+    head = heads.make("fed3r", {})
+    plain = Simulator(clients())
+    solved = head.solve(plain.total(steps.measure(head)))
+    words = steps.with_head(replace(solved, temperature=0.5))
+    left, right = (f.evaluate(steps.personal(), words) for f in (plain, two))
+    assert list(left) == list(right)
+    for name, values in left.items():
+        np.testing.assert_array_equal(values, right[name])
+
+
+def test_training_remembers_on_the_workers(two):
+    """Scaffold keeps a control variate with each client: two rounds need what the first left."""
+    from headstart.gradient.engine import Training
+    from headstart.gradient.loop import Plan, begin, rounds
+    from headstart.gradient.models import Spec, build, initial
+    from headstart.gradient.steps import Job
+
+    job = Job("scaffold", Spec(3, 5), Training(rate=0.1, batch=8))
+    start = initial(build(job.spec), None, 0)
+
+    def trained(federation):
+        federation.forget()
+        plan = Plan(rounds=3, clients=4)
+        *_, end = rounds(job, plan, federation, np.arange(3), begin(job, start))
+        return end.params["head.weight"]
+
+    first = trained(two)
+    np.testing.assert_allclose(first, trained(Simulator(clients())), atol=1e-6)
+    np.testing.assert_array_equal(first, trained(two))  # what was remembered is put away
+
+
+def test_workers_extract_their_own_images(cluster, tmp_path, monkeypatch):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for client in ("anna", "ben", "carl"):
+        for at in range(6):
+            place = tmp_path / "data" / client / f"class{at % 2}" / f"{at}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(256, size=(9, 8, 3), dtype=np.uint8)).save(place)
+    held = folders(tmp_path / "data", "pixels-8")
+    step = steps.measure(heads.make("fedncm", {}), exact=True, bound=16.0)
+    ours = Cluster(held, workers=2)
+    alone = Simulator({name: source() for name, source in held.items()})
+    assert ours.clients == ("anna", "ben", "carl")
+    assert ours.total(step).digest() == alone.total(step).digest()
+
+
+def test_mistakes_are_told(two, tmp_path):
+    with pytest.raises(DataError, match="at least one client"):
+        Cluster({})
+    with pytest.raises(DataError, match="known clients, got zoe"):
+        two.total(steps.measure(heads.make("fedncm", {})), cohort=["zoe"])
+    missing = Cluster({"a": Source(str(tmp_path / "none.npz"))})
+    with pytest.raises(HeadstartError, match=r"none\.npz"):
+        missing.total(steps.measure(heads.make("fedncm", {})))
+    with pytest.raises(DataError, match="got nothing"):
+        folders(tmp_path)
+
+
+def test_a_cluster_must_be_started(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(HeadstartError, match=r"ray\.init"):
+        Cluster(clients())

@@ -1,0 +1,293 @@
+"""The door: every refusal by its code, before anything is kept; and what a client will not send."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headstart as hs
+from headstart.deploy.door import (
+    CODES,
+    Contract,
+    Door,
+    Rate,
+    Refused,
+    carries_features,
+    check_small_client,
+    leaks,
+    would_refuse,
+)
+from headstart.deploy.wholeness import Wholeness
+from headstart.errors import HeadstartError, WireError
+from headstart.statistics import wire
+
+from .ledger_world import DIMENSION, ROUND, contract_of, signed, trap, upload_of
+
+HEADS = [hs.Fed3R(), hs.FedNCM(), hs.FedCOF(), hs.SharedVariances(), hs.LDA(), hs.ETF()]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
+
+
+def code_of(call, *args):
+    with pytest.raises(Refused) as caught:
+        call(*args)
+    assert caught.value.code in CODES
+    assert str(caught.value).endswith(f"[{caught.value.code}]")
+    return caught.value.code
+
+
+# -- the contract ------------------------------------------------------------------------------
+
+
+def test_a_contract_is_plain_values_and_back():
+    contract = contract_of(hs.Fed3RRandomFeatures(dimension=9), caps={"a": 5}, largest=3.0)
+    assert Contract.from_plain(contract.to_plain()) == contract
+    assert contract.empty.dimension == 9  # of what travels, not of the features
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        ({"round": ""}, "round"),
+        ({"round": "two\nlines"}, "round"),
+        ({"step": {}}, "step"),
+        ({"dimension": 0}, "dimension"),
+        ({"dimension": 2.0}, "dimension"),
+        ({"caps": {"a": -1}}, "caps of a"),
+        ({"caps": {"": 1}}, "caps"),
+        ({"samples": True}, "samples"),
+        ({"message_bytes": 0}, "message_bytes"),
+        ({"attempts": 0}, "attempts"),
+        ({"largest": float("nan")}, "largest"),
+        ({"step": {"head": "nope", "settings": {}, "exact": True, "bound": 1.0}}, "head"),
+    ],
+)
+def test_a_contract_says_what_is_wrong_with_it(told, match):
+    plain = contract_of().to_plain() | told
+    with pytest.raises(HeadstartError, match=match):
+        Contract.from_plain(plain)
+
+
+def test_a_damaged_contract_is_an_error_of_ours():
+    with pytest.raises(HeadstartError, match="contract"):
+        Contract.from_plain({"round": "r", "nonsense": 1})
+
+
+def test_the_page_lists_every_code():
+    rows = re.findall(r"^\| `(\S+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert dict(rows) == CODES
+
+
+# -- uploads -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
+def test_honest_uploads_of_every_head_pass(head, exact):
+    door = Door(contract_of(head, exact=exact))
+    for seed in range(8):
+        payload = upload_of(seed, head, exact=exact)
+        upload = door.check("a", ROUND, payload)
+        assert upload.digest() == head.statistic.from_bytes(payload).digest()
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "float16", "int8"])
+def test_every_precision_passes_the_bound_that_its_samples_keep(precision):
+    door = Door(contract_of(exact=False, largest=7.0))
+    for seed in range(8):
+        door.check("a", ROUND, upload_of(seed, exact=False, precision=precision))
+
+
+@pytest.mark.parametrize(
+    ("client", "code"),
+    [
+        ("", "client"),
+        ("x" * 257, "client"),
+        ("a\n", "client"),
+        ((), "client"),
+        (("a", "a"), "client"),
+        ("stranger", "unregistered"),
+        (("a", "stranger"), "unregistered"),
+    ],
+)
+def test_who_may_come(client, code):
+    door = Door(contract_of(caps={"a": 50, "b": 50}))
+    assert code_of(door.check, client, ROUND, upload_of(1)) == code
+    door.check(("a", "b"), ROUND, upload_of(1))
+
+
+def test_a_stale_round():
+    assert code_of(Door(contract_of()).check, "a", "winter", upload_of(1)) == "round"
+
+
+def test_a_size_is_refused_before_the_message_is_read():
+    door = Door(contract_of())
+    assert code_of(door.admit, "a", ROUND, 2**60) == "size"
+    assert code_of(door.check, "a", ROUND, b"\xff" * (door.contract.size_limit + 1)) == "size"
+    assert code_of(Door(contract_of(message_bytes=100)).check, "a", ROUND, upload_of(1)) == "size"
+
+
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 3))
+@settings(max_examples=30, deadline=None)
+def test_no_honest_message_is_larger_than_the_limit(d, n, seed):
+    labels = [f"class number {i}" for i in range(n)]
+    for head in (hs.Fed3R(), hs.SharedVariances(), hs.FedCOF()):
+        contract = contract_of(head, dimension=d, classes=max(n, 4))
+        payload = upload_of(seed, head, labels=labels, d=d)
+        assert len(payload) <= contract.size_limit
+
+
+def test_caps_on_samples():
+    """R12: a registered cap, else the default; a group may have what its clients may together."""
+    contract = contract_of(caps={"a": 10, "b": 30}, samples=20)
+    door, twenty = Door(contract), upload_of(2)
+    assert code_of(door.check, "a", ROUND, twenty) == "counts"
+    door.check("b", ROUND, twenty)
+    door.check(("a", "b"), ROUND, twenty)
+    assert code_of(Door(contract_of(samples=19)).check, "anyone", ROUND, twenty) == "counts"
+
+
+def test_exact_where_it_should_not_be():
+    assert code_of(Door(contract_of()).check, "a", ROUND, upload_of(1, exact=False)) == "exact"
+    assert code_of(Door(contract_of(exact=False)).check, "a", ROUND, upload_of(1)) == "exact"
+
+
+def test_other_statistics_shapes_and_bounds():
+    door = Door(contract_of())
+    assert code_of(door.check, "a", ROUND, upload_of(1, hs.FedNCM())) == "kind"
+    assert code_of(door.check, "a", ROUND, upload_of(1, d=7)) == "shape"
+    assert code_of(door.check, "a", ROUND, b"") == "malformed"
+    loose = Door(contract_of(exact=False, largest=0.5))
+    assert code_of(loose.check, "a", ROUND, upload_of(1, exact=False)) == "bound"
+    sums, squares = hs.FedNCM(), hs.SharedVariances()
+    assert code_of(Door(contract_of(sums)).check, "a", ROUND, upload_of(1, squares)) == "shape"
+
+
+def test_a_changed_byte_with_a_mended_digest_is_refused_by_the_wire():
+    payload = bytearray(upload_of(1))
+    payload[-20] ^= 0x40
+    code = code_of(Door(contract_of()).check, "a", ROUND, signed(bytes(payload)))
+    assert code in wire.CODES
+
+
+# -- whole numbers everywhere ------------------------------------------------------------------
+
+
+def test_the_wire_alone_lets_a_trap_in_that_breaks_every_later_sum():
+    """Why the door looks at all of A: without it one bad client ends the federation."""
+    poison = hs.Moments.from_bytes(trap(), hs.Limits(bound=8.0))
+    with pytest.raises(WireError, match="whole"):
+        hs.total([hs.Moments.from_bytes(upload_of(1)), poison])
+    assert code_of(Door(contract_of()).check, "a", ROUND, trap()) == "integral"
+
+
+@pytest.mark.parametrize("shift", [0.5, 0.25, 0.1, 0.01, 0.001])
+def test_a_small_fraction_is_seen_as_well(shift):
+    """Many of them would add up: 0.2 over the rows of one fold is all there may be."""
+    assert code_of(Door(contract_of()).check, "a", ROUND, trap(shift)) == "integral"
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 80),
+    st.sampled_from([0.001, 1.0, 7.9]),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=60, deadline=None)
+def test_honest_factors_are_never_refused_for_their_rounding(n, d, scale, seed):
+    """Features up to the very bound, at every n below and above d, pass with room to spare."""
+    rng = np.random.default_rng(seed)
+    z = scale * rng.choice([rng.uniform(-1, 1, (n, d)), np.ones((n, d))])
+    one = hs.Moments.measure(z, rng.integers(0, 3, n), exact=True, bound=8.0)
+    Wholeness(d).check(hs.Moments.from_bytes(one.to_bytes()))
+
+
+def test_factors_at_the_bound_in_full_dimension_pass_both_ways(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = np.full((300, 640), 8.0) - rng.uniform(0, 0.01, (300, 640))
+    one = hs.Moments.measure(z, rng.integers(0, 9, 300), exact=True, bound=8.0)
+    wholeness = Wholeness(640)
+    wholeness.check(one)
+    monkeypatch.setattr(wholeness, "_probes", wholeness._probes + 0.5)  # never whole: multiply out
+    wholeness.check(one)
+
+
+# -- how often ---------------------------------------------------------------------------------
+
+
+def test_tries_of_a_client_are_limited_and_forgiven_with_time():
+    now = [0.0]
+    rate = Rate(3, clock=lambda: now[0])
+    for _ in range(3):
+        rate.spend("a")
+    assert code_of(rate.spend, "a") == "rate"
+    rate.spend("b")
+    now[0] = 19.0
+    assert code_of(rate.spend, "a") == "rate"
+    now[0] = 21.0  # a third of a minute forgives one of three
+    rate.spend("a")
+    assert code_of(rate.spend, "a") == "rate"
+
+
+def test_the_memory_of_tries_is_bounded():
+    now = [0.0]
+    rate = Rate(6, clock=lambda: now[0], room=50)
+    for number in range(1000):
+        now[0] += 1.0
+        rate.spend(f"client {number}")
+    assert len(rate._spent) <= 51
+
+
+# -- what a client will not send (R13) ---------------------------------------------------------
+
+
+def test_what_leaks_is_said():
+    few = leaks([5, 4], dimension=64)
+    assert [leak.refused for leak in few] == [True, False]
+    assert "9 samples" in few[0].text
+    assert "(9) than dimensions (64)" in few[1].text
+    assert not leaks([5, 5], dimension=10)
+    (lone,) = leaks([20, 1, 0])
+    assert lone.refused
+    assert "one sample" in lone.text
+    assert "2 classes" in leaks([20, 1, 1])[0].text
+    assert leaks([]) == leaks([0, 0]) == ()
+
+
+def test_a_small_client_refuses_unless_told_otherwise():
+    few, lone, fine = [0] * 9, [0] * 20 + [1], [0] * 10 + [1] * 2
+    for labels in (few, lone):
+        with pytest.raises(Refused, match="not sent") as caught:
+            check_small_client(labels, hs.Fed3R())
+        assert caught.value.code == "small"
+        assert any(
+            leak.refused for leak in check_small_client(labels, hs.Fed3R(), send_anyway=True)
+        )
+        assert check_small_client(labels, hs.Fed3R(), protected=True) == ()
+        assert check_small_client(labels, hs.ETF()) == ()
+        with pytest.raises(Refused):
+            check_small_client(labels, hs.FedCOF())
+    (note,) = check_small_client(fine, hs.Fed3R(), dimension=64)
+    assert not note.refused
+    assert check_small_client(["a"] * 10, hs.Fed3R()) == ()
+
+
+def test_which_heads_carry_features():
+    assert [carries_features(head) for head in HEADS] == [True, True, True, True, True, False]
+
+
+@given(st.lists(st.lists(st.integers(0, 14), max_size=5), max_size=30))
+def test_the_simulator_counts_those_who_would_refuse(counts):
+    """Under ten samples, or a class of one; a client without samples says nothing."""
+    expected = sum(0 < sum(row) < 10 or 1 in row for row in counts)
+    assert would_refuse(counts) == expected
+
+
+def test_the_limit_of_a_client_is_its_own():
+    assert contract_of(caps={"a": 7}).limits("a") == hs.Limits(
+        contract_of().size_limit, 7, 8.0, DIMENSION
+    )

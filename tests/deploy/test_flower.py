@@ -1,0 +1,759 @@
+"""The federation over Flower's Grid, in one process: as simulated, whatever goes wrong."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads
+from headstart.deploy.flower import steps as answers
+from headstart.deploy.flower.collect import due
+from headstart.deploy.flower.deployed import label_counts
+from headstart.deploy.flower.grid import GridFederation
+from headstart.deploy.flower.messages import Answer, Question
+from headstart.deploy.flower.nodes import Node, Registry, online
+from headstart.deploy.flower.server import serve
+from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
+from headstart.deploy.ledger import Ledger
+from headstart.federation import steps
+from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
+from headstart.federation.simulator import Simulator
+from headstart.runs.config import make_config, parsed
+from headstart.runs.federate import prepare
+from headstart.runs.phases import tell
+
+from .fake_grid import FakeGrid, FakeNode, nodes_of
+
+EXACT = steps.measure(Fed3R(), exact=True, bound=1.0)
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """Digits at five clients, each with a part of its own to test on."""
+    return prepare(
+        make_config(
+            {
+                "data": "digits",
+                "bound": 1.0,
+                "held_out": 0.3,
+                "cohort": 3,
+                "partition": {"name": "dirichlet", "clients": 5, "alpha": 1.0},
+            }
+        )
+    )
+
+
+@pytest.fixture
+def nodes(prepared, tmp_path):
+    return nodes_of(prepared.simulator.data, tmp_path)
+
+
+def federation(nodes, **told):
+    grid = FakeGrid(nodes, newest_first=told.pop("newest_first", False))
+    names = {node.name: node.id for node in online(grid)}
+    return GridFederation(grid, names, **{"deadline": 0.3, "poll": 0.01, **told})
+
+
+def solved(prepared):
+    """The head of all clients, calibrated."""
+    head = Fed3R().solve(prepared.simulator.total(EXACT))
+    losses = prepared.simulator.total(steps.calibrate(), steps.with_head(head))
+    return head.calibrated(losses.values)
+
+
+# -- the federation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_the_total_is_the_simulators_and_so_are_the_bytes(prepared, nodes, newest_first):
+    simulator = replace(prepared.simulator, sent=type(prepared.simulator.sent)())
+    over_grid = federation(nodes, newest_first=newest_first)
+    assert over_grid.total(EXACT).digest() == simulator.total(EXACT).digest()
+    assert over_grid.sent == simulator.sent
+    rounded = steps.measure(FedNCM())
+    assert over_grid.total(rounded).digest() == simulator.total(rounded).digest()
+    assert not over_grid.troubles
+    head = solved(prepared)
+    for step in (steps.calibrate(), steps.personal()):
+        ours = over_grid.evaluate(step, steps.with_head(head))
+        theirs = simulator.evaluate(step, steps.with_head(head))
+        assert list(ours) == list(theirs)
+        assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_every_step_that_clients_know_can_be_asked_over_a_network():
+    for module in {module for module, _ in answers._KNOWN.values()}:
+        importlib.import_module(module)
+    ours = ("headstart.federation", "headstart.gradient")  # others are for simulations alone
+    known = {**STEPS, **TOGETHER}
+    assert set(answers._KNOWN) == {
+        name for name, work in known.items() if work.__module__.startswith(ours)
+    }
+    assert answers.answer_kind(steps.measure(FedNCM())) is FedNCM.statistic
+    with pytest.raises(HeadstartError, match="step: expected one of"):
+        answers.answer_kind(Step("steal"))
+
+
+def spoiled(content: RecordDict) -> RecordDict:
+    payload = bytearray(content["arrays"]["upload"].data)
+    payload[-1] ^= 1
+    array = Array("uint8", (len(payload),), "headstart.wire", bytes(payload))
+    return RecordDict({"about": content["about"], "arrays": ArrayRecord({"upload": array})})
+
+
+def renamed(content: RecordDict) -> RecordDict:
+    about = json.loads(content["about"]["json"])
+    about["client"] = "client-0"
+    return RecordDict(
+        {"about": ConfigRecord({"json": json.dumps(about)}), "arrays": content["arrays"]}
+    )
+
+
+def impersonated(content: RecordDict) -> RecordDict:
+    """As if from a node that was not told the question's nonce."""
+    about = {**json.loads(content["about"]["json"]), "nonce": "guessed"}
+    return RecordDict({**content, "about": ConfigRecord({"json": json.dumps(about)})})
+
+
+def emptied(content: RecordDict) -> RecordDict:
+    return RecordDict({"about": content["about"]})
+
+
+FAULTS = {
+    "silent": "missing",
+    "dead": "unreachable",
+    spoiled: "digest",
+    renamed: "identity",
+    impersonated: "identity",
+    emptied: "malformed",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), FAULTS.items(), ids=lambda it: getattr(it, "__name__", it)
+)
+def test_what_goes_wrong_at_one_client_is_told_and_the_others_are_summed(
+    prepared, nodes, fault, code
+):
+    nodes[2].fault = fault
+    over_grid = federation(nodes)
+    found = over_grid.total(EXACT)
+    kept = {name: data for name, data in prepared.simulator.data.items() if name != nodes[2].name}
+    assert found.digest() == Simulator(kept).total(EXACT).digest()
+    ((trouble,),) = [over_grid.troubles]
+    assert (trouble.client, trouble.code) == (nodes[2].name, code)
+    assert nodes[2].name in trouble.text
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(st.sampled_from([None, "dead", spoiled, renamed, emptied]), min_size=4, max_size=4),
+    st.booleans(),
+)
+def test_the_total_is_always_that_of_whoever_answered_well(prepared, nodes, faults, newest_first):
+    for node, fault in zip(nodes, [None, *faults], strict=True):
+        node.fault = fault
+    over_grid = federation(nodes, newest_first=newest_first)
+    well = {node.name: prepared.simulator.data[node.name] for node in nodes if not node.fault}
+    assert over_grid.total(EXACT).digest() == Simulator(well).total(EXACT).digest()
+    assert {trouble.client for trouble in over_grid.troubles} == {
+        node.name for node in nodes if node.fault
+    }
+
+
+def test_a_question_that_flower_will_not_carry_is_told(nodes):
+    over_grid = federation(nodes)
+    over_grid.grid.push_messages = lambda messages: []  # as for a message that is too large
+    assert list(over_grid.uploads(EXACT)) == []
+    assert {trouble.code for trouble in over_grid.troubles} == {"unreachable"}
+    assert len(over_grid.troubles) == len(nodes)
+
+
+def test_nobody_answers(nodes):
+    for node in nodes:
+        node.fault = "dead"
+    with pytest.raises(HeadstartError, match=r"measure: .*Node Unavailable"):
+        federation(nodes).total(EXACT)
+
+
+def test_unknown_clients_and_deadlines_are_refused(nodes):
+    with pytest.raises(HeadstartError, match="cohort: expected known clients, got nobody"):
+        federation(nodes).total(EXACT, cohort=["nobody"])
+    with pytest.raises(HeadstartError, match="deadline"):
+        federation(nodes, deadline=0)
+
+
+# -- the client's half -----------------------------------------------------------------------------
+
+
+def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_path):
+    few = ClientData(np.eye(4)[[0, 1, 2, 3] * 2], np.array([0, 1] * 4))
+    lone = ClientData(np.ones((20, 4)), np.array([0] * 19 + [1]))
+    own = tmp_path / "own"
+    own.mkdir()
+    nodes = nodes_of({"few": few, "lone": lone}, own, small=False)
+    over_grid = federation(nodes)
+    assert list(over_grid.uploads(EXACT)) == []
+    assert [trouble.code for trouble in over_grid.troubles] == ["small", "small"]
+    assert "8 samples" in over_grid.troubles[0].text
+    assert "class of one sample" in over_grid.troubles[1].text
+    list(over_grid.uploads(steps.measure(heads.make("etf"))))  # counts alone may go
+    assert over_grid.sent.keys() == {"few", "lone"}
+    nodes[0].config["small"] = True
+    assert [ids for ids, _ in over_grid.uploads(EXACT)] == [("few",)]
+
+
+@pytest.fixture
+def rotated(tmp_path):
+    """A node of fewer samples than dimensions: the last bits it sends are those of its secret."""
+    own = tmp_path / "rotated"
+    own.mkdir()
+    data = ClientData(np.random.default_rng(0).uniform(size=(12, 20)), np.arange(12) % 2)
+    return nodes_of({"few": data}, own)
+
+
+def test_a_secret_is_drawn_once_and_is_its_owners_alone(rotated):
+    nodes = rotated
+    path = Path(nodes[0].config["folder"]) / "secret"
+    path.unlink()
+    over_grid = federation(nodes[:1])
+    (one,), (two,) = ([stat.to_bytes() for _, stat in over_grid.uploads(EXACT)] for _ in "ab")
+    assert one == two
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(path.read_bytes()) == 32
+    path.unlink()
+    (three,) = (stat.to_bytes() for _, stat in over_grid.uploads(EXACT))
+    assert three != one  # the rotation is another
+
+
+def test_a_node_without_a_folder_keeps_its_secret_in_its_state(rotated):
+    nodes = rotated
+    del nodes[0].config["folder"]
+    over_grid = federation(nodes[:1])
+    (one,), (two,) = ([stat.to_bytes() for _, stat in over_grid.uploads(EXACT)] for _ in "ab")
+    assert one == two
+    nodes[0].context.state.clear()  # the node starts again
+    (three,) = (stat.to_bytes() for _, stat in over_grid.uploads(EXACT))
+    assert three != one
+
+
+def test_what_a_node_cannot_read_stays_in_its_own_log(nodes, tmp_path, caplog):
+    path = tmp_path / "broken.csv"
+    path.write_text("label,x\n1,private-cell\n")
+    nodes[0].config["data"] = str(path)
+    over_grid = federation(nodes[:1])
+    assert list(over_grid.uploads(EXACT)) == []
+    (trouble,) = over_grid.troubles
+    assert trouble.code == "failed"
+    assert "private-cell" not in trouble.text
+    assert "broken.csv" not in trouble.text
+
+
+def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(prepared, tmp_path):
+    clients = dict(list(prepared.simulator.data.items())[:2])
+    path = tmp_path / "all.npz"
+    np.savez(
+        path,
+        features=np.concatenate([data.features for data in clients.values()]),
+        label=np.concatenate([data.labels for data in clients.values()]),
+        client=np.concatenate([np.full(len(d.labels), name) for name, d in clients.items()]),
+    )
+    own = tmp_path / "own"
+    own.mkdir()
+    nodes = nodes_of(clients, own, data=str(path))
+    assert federation(nodes).total(EXACT).digest() == Simulator(clients).total(EXACT).digest()
+    nodes[0].config["client"] = nodes[0].name = "stranger"
+    over_grid = federation(nodes)
+    assert len(list(over_grid.uploads(EXACT))) == 1
+
+
+def test_a_node_can_hold_out_a_part_of_its_own(prepared, tmp_path):
+    name, data = next(iter(prepared.simulator.data.items()))
+    plain = replace(data, test_features=None, test_labels=None)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    nodes = nodes_of({name: plain}, whole, held_out=0.25)
+    np.savez(nodes[0].config["data"], features=data.features, label=data.labels)
+    head = solved(prepared)
+    over_grid = federation(nodes)
+    tested = over_grid.evaluate(steps.personal(), steps.with_head(head))[name][0]
+    assert tested == np.floor(0.25 * len(data.labels) + 0.5)
+    assert over_grid.total(EXACT).samples == len(data.labels) - tested
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"client": "a"}, "data"),
+        ({"data": "x"}, "client"),
+        ({"client": "a", "data": "x", "colour": "red"}, "unknown key 'colour'"),
+        ({"client": "a", "data": "x", "held-out": "half"}, "held-out: expected a float"),
+        ({"client": "a", "data": "x", "small": 1}, "small: expected a bool"),
+        ({"client": "a", "data": "x", "seed": True}, "seed: expected a int"),
+        ({"client": "a", "data": "x", "small.too": 1}, "unknown key"),
+    ],
+)
+def test_a_nodes_configuration_is_checked(values, said):
+    with pytest.raises(HeadstartError, match=said):
+        told(NodeSettings, values, "node")
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+ARRAYS = st.dictionaries(
+    st.text("abc/", min_size=1, max_size=4),
+    st.sampled_from(
+        [np.arange(6.0).reshape(2, 3), np.array(["a", "ü"]), np.zeros((0, 2)), np.float32(2)[None]]
+    ),
+    max_size=3,
+)
+
+
+@given(ARRAYS, st.text(max_size=20), st.none() | st.dictionaries(st.text(), st.integers()))
+def test_questions_arrive_as_they_were_asked(arrays, training, news):
+    step = Step("measure", {"head": "fed3r", "n": [1, 2.5]})
+    asked = Question(step, arrays, "int8", training, news, "nonce")
+    heard = Question.from_content(asked.to_content())
+    assert (heard.step, heard.precision, heard.training) == (asked.step, "int8", training)
+    assert (heard.news, heard.nonce) == (news, "nonce")
+    assert heard.broadcast.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert np.array_equal(heard.broadcast[name], array)
+        assert heard.broadcast[name].dtype == array.dtype
+
+
+@given(st.text(max_size=20), st.binary(max_size=50), st.text(max_size=20))
+def test_answers_arrive_as_they_were_given(client, payload, text):
+    given_ = Answer(client, payload, {"name": "x"}, "code", text, "nonce")
+    assert Answer.from_content(given_.to_content(), 50) == given_
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["client", "code", "text", "extractor", "nonce"]), inner
+            )
+        ),
+    )
+)
+def test_whatever_a_client_says_is_an_answer_or_refused(about):
+    record = ConfigRecord({"json": json.dumps(about)})
+    array = Array("uint8", (1,), "headstart.wire", b"x")
+    for content in (
+        RecordDict({"about": record, "arrays": ArrayRecord({"upload": array})}),
+        RecordDict({"about": record}),
+        RecordDict({"arrays": ArrayRecord({"upload": array})}),
+        RecordDict(
+            {"about": ConfigRecord({"json": json.dumps(about)[:-1]}), "arrays": ArrayRecord()}
+        ),
+    ):
+        with suppress(WireError):
+            assert isinstance(Answer.from_content(content, 10).client, str)
+
+
+def test_an_upload_beyond_the_limit_is_refused():
+    with pytest.raises(WireError, match="at most 10 bytes, got 11"):
+        Answer.from_content(Answer("a", b"x" * 11).to_content(), 10)
+
+
+# -- names and keys --------------------------------------------------------------------------------
+
+
+def test_a_name_belongs_to_the_key_it_first_came_with(tmp_path):
+    registry = Registry.open(tmp_path / "nodes.json")
+    a, b = Node("a", 1, "key-a"), Node("b", 2, "key-b")
+    assert registry.known([a, b]) == ([a, b], [])
+    again = Registry.open(tmp_path / "nodes.json")
+    thief = Node("a", 9, "key-x")
+    good, bad = again.known([thief, b])
+    assert good == [b]
+    assert [(trouble.client, trouble.code) for trouble in bad] == [("a", "identity")]
+    assert again.known([a])[0] == [a]
+    assert again.known([a, thief])[0] == []  # one of the two is not who it says
+    again.leave(lambda name: name == "a")
+    assert Registry.open(tmp_path / "nodes.json").known([thief])[0] == [thief]
+
+
+def test_a_node_registered_without_a_name_is_called_by_its_key():
+    (node,) = online(FakeGrid([FakeNode("", {}, b"key")]))
+    assert node.name == f"node-{node.key[:12]}"
+
+
+# -- the server's half -----------------------------------------------------------------------------
+
+
+def run_settings(tmp_path, **changes):
+    return ServerSettings(
+        **{
+            "sentence": "fed3r",
+            "dimension": 64,
+            "bound": 1.0,
+            "wanted": 5,
+            "deadline": 0.5,
+            "patience": 0.5,
+            "ledger": str(tmp_path / "ledger"),
+            "output": str(tmp_path / "out"),
+            **changes,
+        }
+    )
+
+
+def served(grid, told):
+    return serve(grid, told, "run", poll=0.01)
+
+
+def heard_of(node):
+    """What the server last told a node of its upload."""
+    lines = (Path(node.config["folder"]) / "receipts.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])
+
+
+def digest(clients):
+    return Simulator(clients).total(EXACT).digest()
+
+
+def test_a_run_gives_the_simulators_total_a_model_and_a_report(prepared, nodes, tmp_path):
+    test = prepared.test
+    np.savez(tmp_path / "test.npz", features=test.features, label=test.labels)
+    told = run_settings(tmp_path, test_data=str(tmp_path / "test.npz"), personal=True)
+    results = served(FakeGrid(nodes), told)
+    assert results["total"] == digest(prepared.simulator.data)
+    assert sorted(results["members"]) == sorted(prepared.simulator.data)
+    curve = results["heads"][0]["curve"]
+    assert [point["clients"] for point in curve] == [1, 2, 3, 4, 5]  # a head after each upload
+    assert curve[-1]["accuracy"] > curve[0]["accuracy"] > 0.2
+    model = LinearHead.load(tmp_path / "out" / "model.safetensors")
+    head = Fed3R().solve(prepared.simulator.total(EXACT))
+    assert np.array_equal(model.weights, head.weights)
+    assert model.temperature is not None
+    assert results["heads"][0]["accuracy"] == pytest.approx(
+        head.accuracy(test.features, test.labels)
+    )
+    assert results["heads"][0]["personal"]["oll"] >= results["heads"][0]["personal"]["global"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert results["total"][:8] in page
+    assert "As clients arrive" in page
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        assert {model.state for model in ledger.models()} == {"current", "older"}
+    for node in nodes:  # each was told that its upload is in
+        receipt = heard_of(node)["receipt"]
+        assert receipt["digest"] == results["members"][node.name]
+
+
+def test_the_missing_are_left_out_and_a_later_run_asks_only_them(prepared, nodes, tmp_path):
+    nodes[1].fault, nodes[3].fault = "silent", "dead"
+    late = nodes.pop()
+    grid = FakeGrid(nodes)
+    first = served(grid, run_settings(tmp_path, wanted=4))
+    data = prepared.simulator.data
+    there = {node.name: data[node.name] for node in nodes if not node.fault}
+    assert first["total"] == digest(there)
+    assert {(t["client"], t["code"]) for t in first["troubles"]} >= {
+        (nodes[1].name, "missing"),
+        (nodes[3].name, "unreachable"),
+    }
+    nodes[1].fault = nodes[3].fault = None
+    grid.add(late)
+    for node in nodes:
+        node.heard.clear()
+    second = served(grid, run_settings(tmp_path, wanted=5))
+    assert second["total"] == digest(data)
+    assert [p["clients"] for p in second["heads"][0]["curve"]] == [1, 2, 3, 4, 5]
+    asked = {
+        node.name: [Question.from_content(message.content).step.name for message in node.heard]
+        for node in [*nodes, late]
+    }
+    for node in (nodes[1], nodes[3], late):
+        assert asked.pop(node.name) == ["measure", "calibrate"]
+    assert set(map(tuple, asked.values())) == {("calibrate",)}
+
+
+def test_once_the_wanted_are_in_the_rest_is_not_waited_for_long(nodes, tmp_path):
+    nodes[0].fault = "silent"
+    told = run_settings(tmp_path, wanted=4, deadline=86400.0, patience=0.0)
+    results = served(FakeGrid(nodes), told)
+    assert len(results["members"]) == 4
+    assert [(t["client"], t["code"]) for t in results["troubles"]] == [(nodes[0].name, "missing")]
+
+
+def test_a_run_that_was_cut_short_goes_on(prepared, nodes, tmp_path, monkeypatch):
+    class Cut(Exception):
+        pass
+
+    from headstart.deploy.flower import output
+
+    solved, calls = output.Output.solved, []
+
+    def cut(*told):
+        calls.append(told)
+        if len(calls) == 3:
+            raise Cut
+        return solved(*told)
+
+    monkeypatch.setattr(output.Output, "solved", cut)
+    with pytest.raises(Cut):
+        served(FakeGrid(nodes), run_settings(tmp_path))
+    assert LinearHead.load(tmp_path / "out" / "model.safetensors")  # of the second upload
+    assert served(FakeGrid(nodes), run_settings(tmp_path))["total"] == digest(
+        prepared.simulator.data
+    )
+
+
+def test_a_refused_upload_is_told_why_and_is_not_in_the_total(prepared, nodes, tmp_path):
+    smallest = min(prepared.simulator.data.values(), key=lambda data: len(data.labels))
+    cap = len(smallest.labels)
+    with pytest.raises(HeadstartError, match="collection: expected an upload"):
+        served(FakeGrid(nodes), run_settings(tmp_path, samples=cap - 1, ledger=str(tmp_path / "b")))
+    results = served(FakeGrid(nodes), run_settings(tmp_path, samples=cap, wanted=1))
+    assert results["data"]["samples"] == cap
+    refused = [node for node in nodes if node.name not in results["members"]]
+    assert {t["code"] for t in results["troubles"]} == {"counts"}
+    for node in refused:
+        news = heard_of(node)
+        assert news["refused"] == "counts"
+        assert str(cap) in news["text"]
+
+
+def test_features_of_another_extractor_are_refused(prepared, nodes, tmp_path, monkeypatch):
+    def other(content):
+        about = {**json.loads(content["about"]["json"]), "extractor": {"name": "x"}}
+        return RecordDict({**content, "about": ConfigRecord({"json": json.dumps(about)})})
+
+    nodes[4].fault = other
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
+    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[4].name, "extractor")}
+    kept = {node.name: prepared.simulator.data[node.name] for node in nodes[:4]}
+    assert results["total"] == digest(kept)
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Two nodes with images and an extractor, each in another place; and the server."""
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    onnx, image = pytest.importorskip("onnx"), pytest.importorskip("PIL.Image")
+    kind, make = onnx.TensorProto.FLOAT, onnx.helper
+    graph = make.make_graph(
+        [
+            make.make_node("AveragePool", ["x"], ["p"], kernel_shape=[4, 4], strides=[4, 4]),
+            make.make_node("Flatten", ["p"], ["y"]),
+        ],
+        "pooled",
+        [make.make_tensor_value_info("x", kind, ["n", 3, 8, 8])],
+        [make.make_tensor_value_info("y", kind, ["n", 12])],
+    )
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=9)
+    rng = np.random.default_rng(0)
+    for place in ("east", "west", "server"):
+        (tmp_path / place).mkdir()
+        onnx.save(model, str(tmp_path / place / f"{place}.onnx"))
+        for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
+            folder = tmp_path / place / "photos" / name
+            folder.mkdir(parents=True)
+            for i in range(8):
+                pixels = np.array(colour) + rng.integers(-25, 25, (10, 10, 3))
+                image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{i}.png")
+    return tmp_path
+
+
+def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
+    nodes = [
+        FakeNode(
+            place,
+            {
+                "client": place,
+                "data": str(photos / place / "photos"),
+                "extractor": str(photos / place / f"{place}.onnx"),
+                "folder": str(photos / place / "private"),
+            },
+            place.encode(),
+        )
+        for place in ("east", "west")
+    ]
+    told = run_settings(
+        photos,
+        dimension=12,
+        bound=64.0,
+        wanted=2,
+        test_data=str(photos / "server" / "photos"),
+        extractor=str(photos / "server" / "server.onnx"),
+    )
+    results = served(FakeGrid(nodes), told)
+    assert not results["troubles"]
+    assert results["data"]["samples"] == 32
+    assert results["heads"][0]["accuracy"] == 1.0
+    about = LinearHead.load(photos / "out" / "model.safetensors").provenance["extractor"]
+    assert about["name"] == told.extractor  # where `headstart predict` finds it
+    kept = (photos / "ledger" / "nodes.json").read_text()
+    assert "east.onnx" in kept or "west.onnx" in kept
+    assert str(photos) not in kept  # where a node's files are is its own affair
+
+
+def test_a_forgotten_client_is_not_asked_again(prepared, nodes, tmp_path):
+    served(FakeGrid(nodes), run_settings(tmp_path))
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        ledger.forget(nodes[0].name)
+    nodes[0].heard.clear()
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
+    assert [point["clients"] for point in results["heads"][0]["curve"]] == [1, 2, 3, 4]
+    kept = {node.name: prepared.simulator.data[node.name] for node in nodes[1:]}
+    assert results["total"] == digest(kept)
+    assert nodes[0].heard == []
+    assert nodes[0].name not in json.loads((tmp_path / "ledger" / "nodes.json").read_text())["keys"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dimension": 0}, "dimension"),
+        ({"wanted": 0}, "wanted"),
+        ({"deadline": 0.0}, "deadline"),
+        ({"output": ""}, "output"),
+        ({"sentence": "Fed4R"}, "fed3r"),
+        ({"patience": -1.0}, "patience"),
+        ({"sentence": "none + FedAvg-1(head)"}, "begins with a head"),
+    ],
+)
+def test_a_runs_configuration_is_checked(tmp_path, changes, said):
+    with pytest.raises(HeadstartError, match=said):
+        served(FakeGrid([]), run_settings(tmp_path, **changes))
+
+
+def test_test_samples_of_another_dimension_are_refused_before_anybody_is_asked(nodes, tmp_path):
+    np.savez(tmp_path / "test.npz", features=np.ones((3, 5)), label=np.arange(3))
+    with pytest.raises(HeadstartError, match="test-data: expected features of dimension 64, got 5"):
+        served(FakeGrid(nodes), run_settings(tmp_path, test_data=str(tmp_path / "test.npz")))
+    assert not any(node.heard for node in nodes)
+
+
+def test_a_ledger_is_of_one_agreement(nodes, tmp_path):
+    served(FakeGrid(nodes), run_settings(tmp_path))
+    with pytest.raises(HeadstartError, match="begun with another step"):
+        served(FakeGrid(nodes), run_settings(tmp_path, sentence="fedncm"))
+    with pytest.raises(HeadstartError, match="begun with another dimension"):
+        served(FakeGrid(nodes), run_settings(tmp_path, dimension=65))
+
+
+def test_caps_and_words_of_a_run_come_flat(tmp_path):
+    values = {"dimension": 3, "ledger": "a", "output": "b", "test-data": "c", "caps.site-a": 7}
+    found = told(ServerSettings, values, "run")
+    assert found.caps == {"site-a": 7}
+    assert found.test_data == "c"
+
+
+def test_heads_are_solved_after_each_of_the_first_uploads_and_ever_more_rarely():
+    solved, last = [], 0
+    for number in range(1, 3001):
+        if due(number, last):
+            solved.append(number)
+            last = number
+    assert solved[:100] == list(range(1, 101))
+    assert len(solved) < 200
+
+
+# -- all phases ------------------------------------------------------------------------------------
+
+
+SENTENCES = (
+    "Fed3R + Scaffold-2(head, lr=0.01)",
+    "OLL(Fed3R + FedAvg-2(head)) + FP-2(head)",
+    "Fed3R + FedAvgM-1(head) + Ditto-2 + FP-1(head)",
+    "Fed3R + prior",
+)
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_every_phase_gives_over_the_grid_what_it_gives_simulated(prepared, nodes, tmp_path, text):
+    """One client at a time, in one order, with the same secrets: the same bits."""
+    alone = replace(prepared, simulator=replace(prepared.simulator, together=False))
+    expected, stage = tell(alone, parsed(text))
+    test = prepared.test
+    np.savez(tmp_path / "test.npz", features=test.features, label=test.labels)
+    told = run_settings(
+        tmp_path, sentence=text, personal=True, cohort=3, test_data=str(tmp_path / "test.npz")
+    )
+    found = served(FakeGrid(nodes, newest_first=True), told)
+    assert not found["troubles"]
+    assert found["total"] == digest(prepared.simulator.data)
+    ours = LinearHead.load(tmp_path / "out" / "model.safetensors")
+    assert np.array_equal(ours.weights, stage.params["head.weight"].astype(np.float64))
+    assert np.array_equal(ours.bias, stage.params["head.bias"].astype(np.float64))
+    assert found["personal"] == expected["personal"]
+    for point, other in zip(found["curve"], expected["curve"], strict=True):
+        costs = {"up": 0}  # the first upload came before the sentence began
+        assert {**point, **costs} == pytest.approx({**other, **costs})
+
+
+def test_a_sentence_is_served_and_goes_on_without_a_client_that_dies(prepared, nodes, tmp_path):
+    told = run_settings(tmp_path, sentence="Fed3R + FedAvg-2(head) + FP-1(head)", personal=True)
+    grid = FakeGrid(nodes)
+    push = grid.push_messages
+
+    def dying(messages):
+        steps_ = [Question.from_content(message.content).step for message in messages]
+        if any(step and step.name == "update" for step in steps_):
+            nodes[0].fault = "dead"
+        return push(messages)
+
+    grid.push_messages = dying
+    results = served(grid, told)
+    assert [point["phase"] for point in results["curve"]] == [0, 1, 1, 2]
+    assert nodes[0].name not in results["personal"]["clients"]
+    assert len(results["personal"]["clients"]) == 4
+    assert results["accuracy"] is None  # the server has nothing to test with
+    assert LinearHead.load(tmp_path / "out" / "model.safetensors").weights.shape == (10, 64)
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        assert ledger.total().digest() == digest(prepared.simulator.data)
+
+
+def test_memories_of_one_training_are_not_those_of_the_next(nodes, tmp_path):
+    grid, told = FakeGrid(nodes), run_settings(tmp_path, sentence="Fed3R + Scaffold-2(head)")
+    weights = []
+    for run in ("one", "two"):
+        serve(grid, told, run, poll=0.01)
+        weights.append(LinearHead.load(tmp_path / "out" / "model.safetensors").weights)
+    assert np.array_equal(*weights)
+
+
+def test_phases_go_on_without_members_that_are_away_and_keep_their_classes(nodes, tmp_path):
+    """The head has a row for a class that only a client knows that is not there any more."""
+    text = "Fed3R + FedAvg-1(head)"
+    served(FakeGrid(nodes), run_settings(tmp_path))
+    results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, sentence=text, wanted=1))
+    assert len(results["members"]) == 5
+    assert results["clients"] == 2
+    assert LinearHead.load(tmp_path / "out" / "model.safetensors").weights.shape == (10, 64)
+
+
+@pytest.mark.parametrize("head", ["fedncm", "fedcof", "etf", "lda"])
+def test_every_kind_of_upload_tells_the_label_counts(prepared, nodes, tmp_path, head):
+    served(FakeGrid(nodes), run_settings(tmp_path, sentence=head))
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        found = label_counts(ledger)
+    for name, data in prepared.simulator.data.items():
+        assert np.array_equal(found[name].labels, np.sort(data.labels))
+
+
+def test_messages_carry_no_pickles(nodes):
+    """What goes out and comes back is NumPy's own format, or the wire's."""
+    over_grid = federation(nodes[:1])
+    head = LinearHead(np.eye(2, 64), np.zeros(2), np.array([0, 1]))
+    list(over_grid.uploads(steps.calibrate(), steps.with_head(head)))
+    (message,) = nodes[0].heard
+    assert isinstance(message, Message)
+    assert {array.stype for array in message.content["arrays"].values()} == {"numpy.ndarray"}

@@ -1,0 +1,417 @@
+"""A real federation on loopback: SuperLink with TLS and node keys, and nodes with their own data.
+
+The project is the one that `headstart deploy init` writes, started by its own scripts, so that what
+the guide says is what is tested. One story is told once; the tests ask what came of it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from headstart import Fed3R, LinearHead
+from headstart.cli.deploy import app
+from headstart.data.datasets import Dataset
+from headstart.deploy.flower import samples
+from headstart.deploy.flower.settings import NodeSettings
+from headstart.deploy.ledger import Ledger
+from headstart.deploy.private import write_private
+from headstart.federation import steps
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator, secret_of
+from headstart.runs.config import make_config, parsed
+from headstart.runs.federate import prepare
+from headstart.runs.phases import tell
+
+LONGEST = 400  # seconds that anything here may take before it is taken for dead
+SITES = ("site-a", "site-b", "site-c", "site-d")
+STEP = steps.measure(Fed3R(ridge="gcv"), exact=True, bound=1.0)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def environment(**more: str) -> dict[str, str]:
+    told = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{told.get('PATH', '')}"
+    quick = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2", "OMP_NUM_THREADS": "1"}
+    return {**told, "PATH": path, **quick, **more}
+
+
+class Started:
+    """A script of the project with all that it starts, in a process group of its own."""
+
+    def __init__(self, script: Path, *words: str, **more: str) -> None:
+        self.log = script.with_name(f"{script.stem}-{free_port()}.log")
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                ["sh", str(script), *words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment(**more),
+                start_new_session=True,
+            )
+
+    def wait(self) -> int:
+        return self.process.wait(LONGEST)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, how)
+        self.process.wait(LONGEST)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class FleetOnly(BaseHTTPRequestHandler):
+    """What nginx.conf does: the interface of nodes goes through, everything else is 403."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        passed = self.path.startswith("/v1/fleet/")
+        self.server.seen.append((self.path, passed))
+        status, headers, reply = 403, [], b""
+        if passed:
+            to = http.client.HTTPSConnection(*self.server.behind, context=self.server.trust)
+            to.request("POST", self.path, body, dict(self.headers))
+            answer = to.getresponse()
+            status, headers, reply = answer.status, answer.getheaders(), answer.read()
+            to.close()
+        self.send_response(status)
+        for name, value in headers:
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *told) -> None:
+        pass
+
+
+def proxy(certificates: Path, behind: tuple[str, int]) -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FleetOnly)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+    server.socket = own.wrap_socket(server.socket, server_side=True)
+    server.trust = ssl.create_default_context(cafile=certificates / "ca.crt")
+    server.behind, server.seen, server.daemon_threads = behind, [], True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def status(port: int, path: str, authority: Path) -> int:
+    """Of a request without any credential."""
+    trust = ssl.create_default_context(cafile=authority)
+    to = http.client.HTTPSConnection("127.0.0.1", port, context=trust, timeout=30)
+    to.request("POST", path, b"", {"Content-Type": "application/protobuf"})
+    found = to.getresponse().status
+    to.close()
+    return found
+
+
+def until(ready, what: str, *watched: Started) -> None:
+    begun = time.monotonic()
+    while not ready():
+        assert time.monotonic() - begun < LONGEST, f"{what}: {[one.said() for one in watched]}"
+        time.sleep(0.05)
+
+
+def of_port(port: int) -> list[str]:
+    """Processes that SuperLink at this port started: their command lines name it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if f"--runtime-api-address 127.0.0.1:{port} " in line]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def being_read(pipe: Path) -> bool:
+    """Whether somebody waits to read a named pipe."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass
+class Story:
+    root: Path
+    data: dict
+    test: object
+    first: dict = field(default_factory=dict)  # results of the run in which a node is killed
+    second: dict = field(default_factory=dict)  # of the run with a late node
+    events: list = field(default_factory=list)
+    stranger: tuple = (None, "")
+    statuses: dict = field(default_factory=dict)
+    seen: list = field(default_factory=list)
+
+
+def write_csv(path: Path, features, labels) -> None:
+    """As the guide does it."""
+    names = [*(f"pixel{i}" for i in range(features.shape[1])), "label"]
+    rows, form = np.column_stack([features, labels]), ["%.4f"] * features.shape[1] + ["%d"]
+    np.savetxt(path, rows, form, ",", header=",".join(names), comments="")
+
+
+def project(root: Path, port: int) -> Story:
+    """What an operator does: a project, and samples at each node in its own folder."""
+    ready = prepare(
+        make_config(
+            {"data": "digits", "bound": 1.0, "partition": {"name": "iid", "clients": len(SITES)}}
+        )
+    )
+    np.savez(root / "test.npz", features=ready.test.features, label=ready.test.labels)
+    told = ["init", str(root / "fed"), "--dimension", "64", "--bound", "1.0"]
+    told += ["--address", f"127.0.0.1:{port}", "--test-data", str(root / "test.npz")]
+    for name in (*SITES[:3], "stranger"):
+        told += ["--node", name]
+    made = CliRunner().invoke(app, told)
+    assert made.exit_code == 0, made.output
+    late = CliRunner().invoke(app, ["node", str(root / "fed"), SITES[3]])
+    assert late.exit_code == 0, late.output
+    data = dict(zip(SITES, ready.simulator.data.values(), strict=True))
+    for name, client in {**data, "stranger": data["site-a"]}.items():
+        write_csv(root / "fed" / "nodes" / name / "samples.csv", client.features, client.labels)
+    (root / "fed/nodes/site-c/samples.csv").unlink()
+    os.mkfifo(root / "fed/nodes/site-c/samples.csv")  # from which nothing ever comes
+    return Story(root / "fed", data, ready.test)
+
+
+class Stage:
+    """The processes of one project; all of them end with the block."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root, self.port, self.running = root, port, []
+
+    def start(self, script: str, *words: str, **more: str) -> Started:
+        self.running.append(Started(self.root / script, *words, **more))
+        return self.running[-1]
+
+    def node(self, name: str, **more: str) -> Started:
+        return self.start(f"nodes/{name}/start.sh", NODE_PORT=str(free_port()), **more)
+
+    def run(self, *words: str) -> Started:
+        return self.start("operator/run.sh", *words)
+
+    def server(self, *names: str) -> Started:
+        """SuperLink, which lets these nodes in."""
+        link = self.start("server/start.sh")
+        until(lambda: listens(self.port) or link.process.poll() is not None, "SuperLink", link)
+        assert link.process.poll() is None, link.said()
+        asked = [self.start("operator/register.sh", name) for name in names]
+        assert not any(one.wait() for one in asked), [one.said() for one in asked]
+        return link
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *told) -> None:
+        for one in reversed(self.running):
+            one.kill()
+        until(lambda: not of_port(self.port), "SuperLink's own")  # they watch it, and end with it
+
+
+def online(nodes: list[Started], *watched: Started) -> None:
+    until(lambda: all("SuperNode ID" in one.said() for one in nodes), "nodes", *nodes, *watched)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    port = free_port()
+    told = project(tmp_path_factory.mktemp("live"), port)
+    root = told.root
+    with Stage(root, port) as stage, ExitStack() as later:
+        node, run = stage.node, stage.run
+        link = stage.server(*SITES)
+        door = proxy(root / "server", ("127.0.0.1", port))
+        later.callback(door.server_close)
+        later.callback(door.shutdown)
+        near = door.server_address[1]
+        there = [
+            node("site-a"),
+            node("site-b", SUPERLINK=f"127.0.0.1:{near}"),  # through the proxy, as from outside
+            (slow := node("site-c")),
+        ]
+        stranger = node("stranger")
+        online(there, link)
+        # A node is killed in the middle of its work: it waits for samples that never come.
+        first = run("-c", "wanted=2 patience=1.0")
+        pipe = root / "nodes/site-c/samples.csv"
+        until(lambda: being_read(pipe), "site-c at work", slow, first, link)
+        slow.kill()
+        told.first = finished(1, first, root, link)
+        # A late node comes; only who is missing is asked.
+        told.stranger = (stranger.wait(), stranger.said())
+        late = node("site-d")
+        second = run("-c", "wanted=3 patience=1.0")
+        told.second = finished(2, second, root, link, late)
+        authority = root / "server/ca.crt"
+        for name in ("list-runs", "start-run"):
+            path = f"/v1/control/{name}"
+            told.statuses[name] = (status(port, path, authority), status(near, path, authority))
+        told.seen = list(door.seen)
+        told.events = events(root)
+        yield told
+
+
+def events(root: Path) -> list[dict]:
+    path = root / "server/output/events.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def finished(number: int, run: Started, root: Path, *watched: Started) -> dict:
+    """The results of the run of this number, once it has ended; on a busy machine the command that
+    started it may give up waiting before that."""
+
+    def ended() -> bool:
+        return sum(event["event"] == "finished" for event in events(root)) == number
+
+    until(lambda: ended() or run.process.poll() == 0, f"run {number}", run, *watched)
+    assert ended(), "\n".join(one.said() for one in (run, *watched))
+    return json.loads((root / "server/output/results.json").read_text())
+
+
+def simulated(story, *names):
+    return Simulator({name: story.data[name] for name in names})
+
+
+def test_the_total_is_the_simulators_bit_for_bit(story):
+    names = ("site-a", "site-b", "site-d")
+    simulator = simulated(story, *names)
+    assert story.second["total"] == simulator.total(STEP).digest()
+    with Ledger.open(story.root / "server/ledger", write=False) as ledger:
+        assert ledger.total().digest() == story.second["total"]
+        assert sorted(ledger.members()) == sorted(names)
+
+
+def test_a_node_killed_in_the_middle_of_a_run_is_survived(story):
+    assert sorted(story.first["members"]) == ["site-a", "site-b"]
+    assert story.first["total"] == simulated(story, "site-a", "site-b").total(STEP).digest()
+    assert [(t["client"], t["code"]) for t in story.first["troubles"]] == [("site-c", "missing")]
+
+
+def test_a_late_node_is_added_and_only_the_missing_are_asked(story):
+    starts = [at for at, event in enumerate(story.events) if event["event"] == "start"]
+    uploads = [
+        sorted(event["client"] for event in part if event["event"] == "upload")
+        for part in (story.events[: starts[1]], story.events[starts[1] :])
+    ]
+    assert uploads == [["site-a", "site-b"], ["site-d"]]
+    assert [point["clients"] for point in story.second["heads"][0]["curve"]] == [1, 2, 3]
+
+
+def test_a_key_that_is_not_registered_is_refused(story):
+    code, said = story.stranger
+    assert code != 0
+    assert "305" in said
+    assert "stranger" not in story.second["members"]
+    assert not (story.root / "nodes/stranger/private").exists()  # it was never asked
+
+
+def test_the_model_is_that_of_the_simulator_and_its_accuracy_is_told(story):
+    model = LinearHead.load(story.root / "server/output/model.safetensors")
+    simulator = simulated(story, "site-a", "site-b", "site-d")
+    head = Fed3R(ridge="gcv").solve(simulator.total(STEP))
+    assert np.array_equal(model.weights, head.weights)
+    losses = simulator.total(steps.calibrate(), steps.with_head(head))
+    assert model.temperature == pytest.approx(head.calibrated(losses.values).temperature)
+    accuracy = head.accuracy(story.test.features, story.test.labels)
+    assert story.second["heads"][0]["curve"][-1]["accuracy"] == pytest.approx(accuracy)
+    assert accuracy > 0.9
+    assert "As clients arrive" in (story.root / "server/output/report.html").read_text()
+
+
+def test_every_node_keeps_a_receipt_and_a_secret_for_itself(story):
+    for name in ("site-a", "site-b", "site-d"):
+        own = story.root / "nodes" / name / "private"
+        (line,) = (own / "receipts.jsonl").read_text().splitlines()
+        assert json.loads(line)["receipt"]["digest"] == story.second["members"][name]
+        assert (own / "secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_nodes_need_the_fleet_interface_only_and_a_proxy_closes_the_others(story):
+    """Without it whoever reaches SuperLink may use its control interface, as the guide says."""
+    directly, through = zip(*story.statuses.values(), strict=True)
+    assert set(through) == {403}
+    assert not set(directly) & {401, 403}
+    assert {path for path, passed in story.seen if passed} >= {"/v1/fleet/pull-messages"}
+    assert {path for path, passed in story.seen if not passed} == {
+        "/v1/control/list-runs",
+        "/v1/control/start-run",
+    }
+
+
+@pytest.mark.long
+def test_all_four_phases_run_over_flower(tmp_path):
+    """A head, fine-tuning, partial and full personalization, each round a message to every node."""
+    port = free_port()
+    told = project(tmp_path, port)
+    names = ("site-a", "site-b", "site-d")
+    secrets = {name: secret_of(0, name) for name in names}
+    for name in names:  # the secrets of a simulation, so that the shuffles are the same
+        private = told.root / "nodes" / name / "private"
+        private.mkdir(mode=0o700)
+        write_private(private / "secret", secrets[name])
+        with open(told.root / "nodes" / name / "node.toml", "a") as config:
+            config.write("held-out = 0.25\n")
+    text = "Fed3R(ridge=0.01) + FedAvg-2(head) + Ditto-1 + FP-1(head)"
+    with Stage(told.root, port) as stage:
+        link = stage.server(*names)
+        nodes = [stage.node(name) for name in names]
+        online(nodes, link)
+        run = stage.run("-c", f'sentence="{text}" wanted=3 personal=true cohort=3')
+        results = finished(1, run, told.root, link, *nodes)
+    assert [(point["phase"], point["round"]) for point in results["curve"]] == [
+        (0, 0), (1, 1), (1, 2), (2, 1), (3, 1),
+    ]  # fmt: skip
+    assert results["personal"]["clients"] == list(names)
+    alone = {name: own_parts(told.data[name], name) for name in names}
+    expected, stage_ = tell(simulated_run(alone, told.test), parsed(text))
+    ours = LinearHead.load(told.root / "server/output/model.safetensors")
+    assert np.array_equal(ours.weights, stage_.params["head.weight"].astype(np.float64))
+    assert results["personal"] == expected["personal"]
+    accuracies = [point["accuracy"] for point in results["curve"]]
+    assert accuracies == pytest.approx([point["accuracy"] for point in expected["curve"]])
+
+
+def own_parts(client, name):
+    """The client as its node has it: a quarter held out, by the node's own seed."""
+    node = NodeSettings(client=name, data="-", held_out=0.25)
+    train, test = samples._parts(Dataset(name, client.features, client.labels), node)
+    return ClientData(train.features, train.labels, test.features, test.labels)
+
+
+def simulated_run(clients, test):
+    told = {"data": "digits", "bound": 1.0, "held_out": 0.5, "cohort": len(clients)}
+    ready = prepare(make_config({**told, "partition": {"name": "iid", "clients": len(clients)}}))
+    return replace(ready, test=test, simulator=Simulator(clients, together=False))

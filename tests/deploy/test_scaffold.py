@@ -1,0 +1,252 @@
+"""`headstart deploy init`: a project that is whole, private where it must be, and Flower's own."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import ssl
+import subprocess
+import tomllib
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.config import flatten_dict
+from typer.testing import CliRunner
+
+from headstart import HeadstartError
+from headstart.cli.deploy import app
+from headstart.deploy import scaffold
+from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
+from headstart.deploy.private import kept_secret, write_private
+from headstart.deploy.scaffold import Plan, add_node, filled, init
+
+PLAN = Plan(("site-a", "site-b"), 64, "fl.example.org:9443", 9100, wanted=2, bound=4)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project") / "fed"
+    init(folder, PLAN)
+    return folder
+
+
+def test_private_files_are_their_owners_alone(made):
+    private = {"authority/ca.key", "server/server.key", "nodes/site-a/key", "nodes/site-b/key"}
+    holding = {
+        str(path.relative_to(made))
+        for path in made.rglob("*")
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes()
+    }
+    assert holding == private
+    for name in private:
+        assert (made / name).stat().st_mode & 0o777 == 0o600
+        assert (made / name).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
+    project = tomllib.loads((made / "app/pyproject.toml").read_text())
+    config = flatten_dict(project["tool"]["flwr"]["app"]["config"])
+    run = told(ServerSettings, config, "run")
+    assert (run.sentence, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
+    default = ServerSettings(dimension=64, ledger="ledger", output="output")
+    changed = {"sentence", "wanted", "bound"}
+    for name in vars(default):
+        assert name in changed or getattr(run, name) == getattr(default, name), name
+    known = {key.replace("-", "_") for key in config}
+    assert set(vars(default)) - known == {"caps"}  # everything can be told otherwise, run by run
+    node = told(NodeSettings, tomllib.loads((made / "nodes/site-b/node.toml").read_text()), "node")
+    assert (node.client, node.small) == ("site-b", False)
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_the_app_is_one_that_flower_builds_and_no_key_is_in_it(made):
+    bundle = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(made / "app")))
+    names = {name for name in bundle.namelist() if not name.startswith(".info")}
+    assert names == {
+        "pyproject.toml",
+        "federation/__init__.py",
+        "federation/client_app.py",
+        "federation/server_app.py",
+    }
+
+
+def test_the_servers_certificate_is_good_for_its_names_and_no_others(made):
+    """A TLS handshake in memory, as a node does it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(made / "server/server.crt", made / "server/server.key")
+    trust = ssl.create_default_context(cafile=made / "nodes/site-a/ca.crt")
+    trust.verify_flags |= ssl.VERIFY_X509_STRICT
+    for name in ("fl.example.org", "localhost", "127.0.0.1"):
+        shake(server, trust, name)
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"example\.com"):
+        shake(server, trust, "example.com")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server, ssl.create_default_context(), "localhost")
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(to_client, to_server, server_hostname=name)
+    two = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(10):
+        done = 0
+        for side in (one, two):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                done += 1
+        if done == 2:
+            return
+    raise AssertionError("no handshake")
+
+
+def test_node_keys_are_the_kind_that_flower_takes_each_its_own(made):
+    publics = set()
+    for name in PLAN.nodes:
+        own = made / "nodes" / name
+        private = load_ssh_private_key((own / "key").read_bytes(), None)
+        assert isinstance(private.curve, ec.SECP384R1)
+        public = load_ssh_public_key((own / "key.pub").read_bytes())
+        assert public.public_numbers() == private.public_key().public_numbers()
+        publics.add((own / "key.pub").read_bytes())
+    assert len(publics) == 2
+
+
+def test_the_world_may_reach_the_nodes_interface_alone(made):
+    start = (made / "server/start.sh").read_text()
+    assert "--host 127.0.0.1 --port 9100" in start
+    assert "--enable-supernode-auth" in start
+    assert "--insecure" not in start
+    conf = (made / "server/nginx.conf").read_text()
+    assert conf.count("location ") == 2
+    assert "location /v1/fleet/ {" in conf
+    assert "location / { return 403; }" in conf
+    assert "listen 9443 ssl;" in conf
+    assert "fl.example.org:9443" in (made / "nodes/site-a/start.sh").read_text()
+
+
+def test_flower_has_no_other_interface_than_those_the_guide_names():
+    """If a release of Flower adds one, the proxy still closes it, but the guide must name it."""
+    from fastapi.routing import iter_route_contexts
+    from flwr.superlink import main
+
+    routes = [one.path for one in iter_route_contexts(main.create_app().routes)]
+    kinds = {"/".join(path.split("/")[:3]) for path in routes}
+    own = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/health"}
+    assert kinds - own == {"/v1/control", "/v1/fleet", "/v1/runtime"}
+    guide = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
+    assert all(f"`{kind}/" in guide for kind in kinds - own)
+
+
+def test_scripts_are_shell_and_units_say_where_they_are(made):
+    for path in made.rglob("*.sh"):
+        subprocess.run(["sh", "-n", str(path)], check=True)
+    unit = (made / "nodes/site-a/headstart-node.service").read_text()
+    assert f"ExecStart=/bin/sh {made}/nodes/site-a/start.sh" in unit
+    for path in made.rglob("*"):
+        if path.is_file():
+            assert b"{{" not in path.read_bytes().replace(b"{{}}", b""), path
+
+
+def test_one_more_node_and_not_twice(made):
+    place = add_node(made, "site-z")
+    assert (place / "key").stat().st_mode & 0o777 == 0o600
+    assert "9203" in (place / "start.sh").read_text()
+    with pytest.raises(HeadstartError, match="is there already"):
+        add_node(made, "site-z")
+    with pytest.raises(HeadstartError, match="is none of"):
+        add_node(made / "app", "site-y")
+
+
+def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    folder = tmp_path / "fed"
+
+    def broken(*told):
+        raise HeadstartError("disk: full")
+
+    monkeypatch.setattr(scaffold, "add_node", broken)
+    with pytest.raises(HeadstartError, match="disk: full"):
+        init(folder, PLAN)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    folder.mkdir()
+    init(folder, PLAN)  # into an empty folder
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(HeadstartError, match="is there already"):
+        init(folder, PLAN)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nodes": ()}, "at least one name"),
+        ({"nodes": ("a b",)}, "letters, digits"),
+        ({"nodes": ("../x",)}, "letters, digits"),
+        ({"nodes": ("a", "a")}, "each once"),
+        ({"dimension": 0}, "dimension"),
+        ({"wanted": -1}, "wanted"),
+        ({"address": "nowhere"}, "HOST:PORT"),
+        ({"address": "x;y:1"}, "HOST:PORT"),
+        ({"address": "host:99999"}, "port from 1"),
+        ({"port": 70000}, "port from 1"),
+        ({"deadline": 0}, "deadline"),
+        ({"bound": -1.0}, "bound"),
+        ({"sentence": "Fed9R"}, "sentence"),
+    ],
+)
+def test_a_plan_is_checked(changes, said):
+    values = {"nodes": ("a",), "dimension": 3, **changes}
+    with pytest.raises(HeadstartError, match=said):
+        Plan(**values)
+
+
+@pytest.mark.parametrize("address", ["[::1]:9100", "127.0.0.1:9100", "localhost:9100"])
+def test_on_one_machine_no_proxy_is_needed(tmp_path, address):
+    init(tmp_path / "fed", Plan(("a",), 3, address))
+    assert not (tmp_path / "fed/server/nginx.conf").exists()
+    assert address in (tmp_path / "fed/nodes/a/start.sh").read_text()
+
+
+def test_the_command_says_what_comes_next(tmp_path):
+    folder = tmp_path / "fed"
+    told = ["init", str(folder), "--node", "a", "--node", "b", "--dimension", "8"]
+    done = CliRunner().invoke(app, told)
+    assert done.exit_code == 0, done.output
+    for script in ("server/start.sh", "operator/register.sh a b", "nodes/b/start.sh"):
+        assert f"sh {folder}/{script}" in done.output.replace("\n", "")
+    more = CliRunner().invoke(app, ["node", str(folder), "c"])
+    assert more.exit_code == 0, more.output
+    assert (folder / "nodes/c/key.pub").exists()
+
+
+def test_a_template_without_a_value_is_an_error():
+    with pytest.raises(KeyError):
+        filled("node.toml", {"name": "a"})
+
+
+def test_private_files_are_written_once_and_secrets_are_secrets(tmp_path):
+    write_private(tmp_path / "one", b"x")
+    with pytest.raises(HeadstartError, match="there already"):
+        write_private(tmp_path / "one", b"y")
+    assert (tmp_path / "one").read_bytes() == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    with pytest.raises(HeadstartError, match="expected 32 bytes"):
+        kept_secret(tmp_path / "one")
+    with pytest.raises(HeadstartError, match="cannot read"):
+        kept_secret(tmp_path / "no" / "folder")
+    assert kept_secret(tmp_path / "two") == kept_secret(tmp_path / "two")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_units_are_ones_that_systemd_takes(made):
+    for unit in made.rglob("*.service"):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+        )
+        about = [line for line in done.stderr.splitlines() if unit.name in line]
+        assert not [line for line in about if "Unknown" in line or "Failed to parse" in line]
