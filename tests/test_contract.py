@@ -361,7 +361,7 @@ def test_awkward_clients_add_up(head, exact):
     assert grown.classes.tolist() == ["", "a", "b", "c", "d", "zz", "é"]
     assert grown.samples == running.samples + 4
     solved = solve(head, grown)
-    if head.name != "etf":  # which needs as many dimensions as classes
+    if not getattr(head, "blind", False):  # a frame needs as many dimensions as classes
         assert solved.classes.tolist() == grown.classes.tolist()
         assert set(solved.predict(rng.normal(size=(9, 6)))) <= set(grown.classes)
 

@@ -20,6 +20,7 @@ _WHERE = {
     "SharedVariances": "heads.shared_variances",
     "LDA": "heads.lda",
     "ETF": "heads.etf",
+    "Orthonormal": "heads.orthonormal",
     "KernelRidge": "heads.krr",
     "LinearHead": "heads.linear",
     "RandomFeatures": "heads.features",
@@ -33,6 +34,7 @@ _WHERE = {
     "DataError": "errors",
     "SolveError": "errors",
     "WireError": "errors",
+    "DivergedError": "errors",
 }
 __all__ = ["__version__", *_WHERE]
 

@@ -15,6 +15,10 @@ class SolveError(HeadstartError):
     """A total from which a head cannot be solved."""
 
 
+class DivergedError(HeadstartError):
+    """A training whose model is no longer finite."""
+
+
 class WireError(HeadstartError):
     """A message that was refused: `code` is stable for programs, `str()` is for people."""
 

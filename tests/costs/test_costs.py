@@ -156,17 +156,41 @@ def visit(name, train, network=None, epochs=2):
     return counted_flops(job, samples, rng.integers(0, 7, n)), formula, forward[1], message
 
 
+BESIDE = {"fedntd": 1, "moon": 2, "fedsol": 1}  # models that terms look through
+
+
 @pytest.mark.parametrize(
-    "name", [n for n in gradient.catalogue() if gradient.make(n).personal in (None, "model")]
+    "name",
+    [
+        n
+        for n in gradient.catalogue()
+        if gradient.make(n).personal in (None, "model") and not gradient.make(n).trains
+    ],
 )
 def test_a_head_on_features_takes_two_thirds_of_the_formula(name):
     """3F_ψ holds the gradient by the features, which nobody needs: forward and by the weights."""
-    counted, formula, _, message = visit(name, "head")
-    assert counted == pytest.approx(formula * 2 / 3 + message)
+    counted, formula, psi, message = visit(name, "head")
+    beside = 2 * BESIDE.get(name, 0) * psi  # forward only, in each of two epochs
+    assert counted == pytest.approx((formula - beside) * 2 / 3 + beside + message)
+
+
+def test_models_that_terms_look_through_are_a_forward_pass_each():
+    plain = costs.sample_flops(gradient.make("dot-regression"), "extractor", PHI, PSI, E)
+    assert plain == pytest.approx(3 * E * (PHI + PSI))
+    for name, beside in (("feddr-plus", 1), ("moon", 2)):
+        found = costs.sample_flops(gradient.make(name), "extractor", PHI, PSI, E)
+        assert found == pytest.approx((3 + beside) * E * (PHI + PSI))
+    twice = costs.sample_flops(gradient.make("fedsol"), "model", PHI, PSI, E)
+    assert twice == pytest.approx((2 * 3 + 1) * E * (PHI + PSI))
+    ahead = gradient.make("mime", {"term": "fd"})
+    assert costs.sample_flops(ahead, "model", PHI, PSI, E) == pytest.approx(
+        (2 * E + 1) * 4 * (PHI + PSI)
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["fedavg", "scaffold", "mime", "fedsim", "fedrep", "ditto", "pfedme"]
+    "name",
+    ["fedavg", "scaffold", "mime", "fedsim", "fedrep", "ditto", "pfedme", "fedntd", "moon"],
 )
 def test_a_network_takes_the_formula_but_for_its_first_gradient(name):
     """No gradient by the pixels: the first convolution's share of 3F."""
@@ -191,3 +215,32 @@ def test_published_networks_are_counted_without_their_weights():
     assert extractor_flops("resnet18") == pytest.approx(1.814e9, rel=0.01)
     large = extractor_flops("mobilenet_v2", (3, 448, 448))
     assert large == pytest.approx(4 * extractor_flops("mobilenet_v2"))
+
+
+@pytest.mark.parametrize("n", [1, 3, 12])
+@pytest.mark.parametrize(
+    ("name", "train", "network"),
+    [
+        ("fedavg", "head", None),
+        ("scaffold", "head", None),
+        ("mime", "head", None),
+        ("fedavg", "model", "small_cnn"),
+        ("fedalt", "model", "small_cnn"),
+    ],
+)
+def test_a_visit_counts_its_samples_and_once_its_message(name, train, network, n):
+    """Whatever the batch and the rate: the count of a visit is a·n + m."""
+    pytest.importorskip("torch")
+    from headstart.gradient.engine import Training
+    from headstart.gradient.flops import counted_flops, visit_flops
+    from headstart.gradient.models import Spec
+    from headstart.gradient.steps import Job
+
+    shape = (3 * 8 * 8,) if network else (5,)
+    spec = Spec(7, 128 if network else 5, network=network)
+    job = Job(name, spec, Training(rate=0.5, epochs=2, batch=6), train)
+    each, once = visit_flops(job, shape)
+    samples = np.random.default_rng(1).normal(size=(n, *shape)).astype(np.float32)
+    found = n * counted_flops(job, samples, np.arange(n) % 7)
+    assert each * n + once == pytest.approx(found, rel=1e-9)
+    assert once == sum(np.prod(job.model.shapes[one]) for one in job.names.shared)

@@ -17,6 +17,7 @@ from headstart.data.partition import (
     domain,
     iid,
     imbalance,
+    matched,
     natural,
     personal_split,
     quantity,
@@ -347,3 +348,40 @@ def test_the_published_client_sizes():
     assert (sizes(int(users.sum()), users).sizes() == users).all()
     train, _ = personal_split(sizes(int(geo.sum()), geo), np.zeros(geo.sum(), dtype=int))
     assert len(train) == 2714  # Pers-Geo-100
+
+
+# -- tests like a client's own samples -------------------------------------------------------------
+
+
+def test_matched_tests_of_shards_are_disjoint_and_of_the_same_classes():
+    train, test = np.repeat(np.arange(10), 50), np.repeat(np.arange(10), 10)
+    split = shards(train, 10, shards_per_client=2, seed=3)
+    parts = matched(split, train, test, seed=1)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(100))
+    for own, part in zip(split.counts(train)[1], parts, strict=True):
+        assert np.array_equal(own / own.sum(), np.bincount(test[part], minlength=10) / len(part))
+
+
+@given(st.integers(0, 2**32), st.floats(0.05, 5))
+def test_matched_tests_follow_the_clients_frequencies(seed, alpha):
+    rng = np.random.default_rng(seed)
+    train, test = rng.integers(6, size=300), rng.integers(6, size=90)
+    split = dirichlet(train, 7, alpha=alpha, seed=seed)
+    parts = matched(split, train, test, seed=seed)
+    assert len(parts) == 7
+    room = np.bincount(test, minlength=6)
+    for own, part in zip(split.counts(train)[1], parts, strict=True):
+        found = np.bincount(test[part], minlength=6)
+        assert len(set(part.tolist())) == len(part)
+        assert not found[own == 0].any()  # never a class that the client lacks
+        exact = len(test) * own / len(train)
+        free = exact < room - 1  # what the test set has enough of
+        assert (np.abs(found - exact)[free] <= 1.5).all() or own.sum() < 4
+    again = matched(split, train, test, seed=seed)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+def test_matched_tests_of_a_class_without_test_samples():
+    split = Partition(("a", "b"), (np.arange(3), np.arange(3, 6)))
+    parts = matched(split, [0, 0, 0, 1, 1, 2], [1, 1, 2])
+    assert [len(part) for part in parts] == [0, 2]

@@ -34,6 +34,17 @@ class Scale(nn.Module):
         return x[:, :1, 0, 0] * self.scale
 
 
+class Turn(nn.Module):
+    """φ(x) = A·x, A 2×3: features have a direction; with a head of three classes, 15 parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn = nn.Parameter(torch.tensor([[0.9, -0.4, 0.3], [0.2, 0.7, -0.5]]))
+
+    def forward(self, x):
+        return x[:, :, 0, 0] @ self.turn.T
+
+
 class Normed(nn.Module):
     """A network with batch norm."""
 
@@ -46,7 +57,7 @@ class Normed(nn.Module):
         return torch.relu(self.norm(self.mix(x))).mean(dim=(2, 3))
 
 
-OWN = {"scale": Scale, "normed": Normed}
+OWN = {"scale": Scale, "turn": Turn, "normed": Normed}
 
 
 def own_modules(real):
@@ -100,15 +111,23 @@ SHORT = Training(rate=0.2, epochs=2, batch=7, decay=0.01, momentum=0.5)
 
 
 def problem(name, settings=None, sizes=None, training=SHORT):
-    """A job for any method, and clients for it: features, or a network where a part is personal."""
-    personal = gradient.make(name, settings).personal
-    networked = personal in ("head", "extractor")
+    """A job for any method, and clients for it: features, or a network where that matters."""
+    recipe = gradient.make(name, settings)
+    networked = recipe.personal in ("head", "extractor")
+    if turned(recipe):
+        spec, part = Spec(3, 2, network="turn"), recipe.trains or "model"
+        return Job(name, spec, training, part, settings), vectors(sizes or AWKWARD[:9])
     sizes = sizes or (AWKWARD[:9] if networked else AWKWARD)  # a network trains one at a time
     settings = {"head_epochs": 2} if name == "fedrep" and not settings else settings
     if networked:
         job = Job(name, Spec(2, 1, network="scale"), training, "model", settings)
         return job, vectors(sizes, 3, 2)
     return Job(name, Spec(3, 3), training, "head", settings), vectors(sizes)
+
+
+def turned(recipe):
+    """Whether a method is about features that move, and their directions."""
+    return bool(recipe.trains) or any(term.name in ("fd", "moon") for term in recipe.objective)
 
 
 def run(job, data, plan, *, state=None, federation=None, **how):
@@ -166,6 +185,99 @@ def softmax(scores):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def directions(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def turning(f, v, by):
+    """∂/∂f of Σ_c by_c·cos(f, v_c): by_c·(v̂_c − cos·f̂)/‖f‖; f n×d, v n×c×d or c×d, by n×c."""
+    f_, v_ = directions(f)[:, None], directions(v)
+    cosines = (f_ * v_).sum(axis=-1, keepdims=True)
+    return (by[..., None] * (v_ - cosines * f_)).sum(axis=1) / np.linalg.norm(f, axis=1)[:, None]
+
+
+def cosines_of(f, v):
+    return (directions(f)[:, None] * directions(v)).sum(axis=-1)
+
+
+class Slopes:
+    """Every loss and term of one sample each, from its equation: (value, ∂/∂f, ∂/∂z), n rows.
+
+    f features, z logits, v head rows, y labels, n the client's class counts; g and l are (f, z) of
+    the received model and of the client's last.
+    """
+
+    def __init__(self, f, z, v, y, counts, given, last):
+        self.f, self.z, self.v, self.y, self.n = f, z, v, y, counts
+        self.given, self.last = given, last
+        self.true = np.eye(len(v))[y]
+
+    def _ce(self, logits):
+        p = softmax(logits)
+        return -np.log((p * self.true).sum(axis=1)), p - self.true
+
+    def cross_entropy(self, term):
+        value, dz = self._ce(self.z)
+        return value, 0 * self.f, dz
+
+    def dot_regression(self, term):
+        c = (cosines_of(self.f, self.v) * self.true).sum(axis=1)
+        return (c - 1) ** 2 / 2, turning(self.f, self.v, self.true * (c - 1)[:, None]), 0 * self.z
+
+    def sphere(self, term):
+        gap = term.scale * cosines_of(self.f, self.v) - self.true
+        df = turning(self.f, self.v, 2 * term.scale * gap / len(self.v))
+        return (gap**2).mean(axis=1), df, 0 * self.z
+
+    def balanced(self, term):
+        with np.errstate(divide="ignore"):
+            prior = term.gamma * np.log(self.n)
+        value, by = self._ce(term.scale * cosines_of(self.f, self.v) + prior)
+        return value, turning(self.f, self.v, term.scale * by), 0 * self.z
+
+    def scaled(self, term):
+        by = len(self.v) * self.n / self.n.sum()
+        value, dz = self._ce(by * self.z)
+        return value, 0 * self.f, by * dz
+
+    def _divergence(self, z, given, tau):
+        ours, theirs = softmax(z / tau), softmax(given / tau)
+        value = tau**2 * (theirs * np.log(theirs / ours)).sum(axis=1)
+        return value, tau * (ours - theirs)
+
+    def kd(self, term):
+        value, dz = self._divergence(self.z, self.given[1], term.tau)
+        return value, 0 * self.f, dz
+
+    def ntd(self, term):
+        value, dz = np.zeros(len(self.y)), np.zeros_like(self.z)
+        for i, y in enumerate(self.y):
+            others = [c for c in range(len(self.v)) if c != y]
+            parts = (self.z[i : i + 1, others], self.given[1][i : i + 1, others])
+            (value[i],), (dz[i, others],) = self._divergence(*parts, term.tau)
+        return value, 0 * self.f, dz
+
+    def ld(self, term):
+        gap = self.z - self.given[1]
+        return (gap**2).sum(axis=1), 0 * self.f, 2 * gap
+
+    def fd(self, term):
+        gap = self.f - self.given[0]
+        return (gap**2).mean(axis=1), 2 * gap / self.f.shape[1], 0 * self.z
+
+    def moon(self, term):
+        others = np.stack([self.given[0], self.last[0]], axis=1)
+        e = np.exp(cosines_of(self.f, others) / term.tau)
+        p = e / e.sum(axis=1, keepdims=True)
+        df = turning(self.f, others, (p - np.array([1, 0])) / term.tau)
+        return -np.log(p[:, 0]), df, 0 * self.z
+
+    def of(self, term):
+        """At its weight."""
+        found = getattr(self, term.name.replace("-", "_"))(term)
+        return tuple(term.weight * part for part in found)
+
+
 EXTRACTOR, HEAD = np.arange(5) < 1, np.arange(5) >= 1  # of [a, W₁, W₂, b₁, b₂]
 
 
@@ -214,3 +326,30 @@ class Hand:
 
     def kept(self, who, kind, start):
         return self.memory.setdefault(who, {}).setdefault(kind, start)
+
+
+@dataclass
+class Turned(Hand):
+    """The same on the 15 parameters [A, W, b], or its head on features of two dimensions."""
+
+    objective: tuple = ()
+    network: bool = True
+    start: np.ndarray | None = None  # the received model of this round
+
+    def through(self, at, x):
+        f = x @ at[:6].reshape(2, 3).T if self.network else x
+        return f, (f @ at[6:12].reshape(3, 2).T + at[12:]) / self.temperature
+
+    def gradient(self, who, at, rows=slice(None), of=None):
+        """∇ of the mean of an objective."""
+        x, y = self.data[who].features[rows].astype(np.float64), self.data[who].labels[rows]
+        v = at[6:12].reshape(3, 2)
+        (f, z), counts = self.through(at, x), np.bincount(self.data[who].labels, minlength=3)
+        last = self.memory.get(who, {}).get("last", self.start)
+        others = [self.through(model, x) for model in (self.start, last)]
+        slopes = Slopes(f, z, v, y, counts, *others)
+        found = [slopes.of(term) for term in of or self.objective]
+        df, dz = sum(d for _, d, _ in found) / len(y), sum(d for *_, d in found) / len(y)
+        dz = dz / self.temperature
+        da = (df + dz @ v).T @ x if self.network else np.zeros(6)
+        return np.concatenate([da.ravel(), (dz.T @ f).ravel(), dz.sum(axis=0)])

@@ -17,6 +17,7 @@ from headstart.gradient import steps
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, initial
+from headstart.gradient.recipe import Term
 from headstart.gradient.steps import Job
 
 from .helpers import (
@@ -24,6 +25,7 @@ from .helpers import (
     HEAD,
     SHORT,
     Hand,
+    Turned,
     assert_close,
     assert_same,
     copied,
@@ -32,6 +34,7 @@ from .helpers import (
     images,
     problem,
     run,
+    turned,
     vectors,
 )
 
@@ -86,12 +89,21 @@ NEUTRAL = {
     "fedper": Neutral(**EXTRACTED),
     "fedrep": Neutral(sizes=ONE_EACH, **EXTRACTED),
     "per-fedavg": Neutral({"alpha": 0.0}, batch=1),  # a batch of one has no halves
+    "fedbabu": Neutral(**EXTRACTED),
+    "fedntd": Neutral({"beta": 0.0}),
+    "moon": Neutral({"mu": 0.0}),
+    "fedsol": Neutral({"rho": 0.0}),
     # one inner step of λ·rate = 1 is a gradient step, but for the rounding of w − (w − g)
     "pfedme": Neutral({"strength": 1.0, "inner_steps": 1, "inner_rate": 1.0}, tolerance=1e-6),
 }
 NO_NEUTRAL = {
     "feddyn": "the server adds its drift, a mean of all steps so far that no α scales: h/α",
     "local-only": "nothing is shared",
+    "dot-regression": "another loss",
+    "feddr-plus": "another loss",
+    "spherefed": "another loss",
+    "fedetf": "another loss",
+    "fedgela": "the head is that of FedAvg only for a client with equal class counts",
 }
 
 
@@ -120,7 +132,8 @@ def test_neutral_settings_are_fedavg(name):
 @every_method
 def test_a_method_is_not_fedavg_otherwise(name):
     """The comparison above would see a method that never does what it is for."""
-    same = ("fedavg", "ditto")  # by definition; Ditto's own model is looked at elsewhere
+    # by definition: Ditto's own model is looked at elsewhere, FedBABU is FedAvg of the extractor
+    same = ("fedavg", "ditto", "fedbabu")
     settings = {"epsilon": 1e-6} if name == "fedexp" else None
     job, data = problem(name, settings, sizes=(8,) * 6)
     training = replace(SHORT, batch=4)
@@ -295,7 +308,52 @@ def fedalt(h, cohort, t, personal, personal_epochs):
     with_personal(h, cohort, t, own, [(own, personal_epochs), (~own, None)])
 
 
+def descended(objective, correct=None):
+    """FedAvg on another objective (a function of the settings), or with another step."""
+
+    def work(h, cohort, t, **settings):
+        h.start, h.objective = h.model, objective(**settings)
+        step = correct(h, **settings) if correct else None
+        moved, _ = local_steps(h, cohort, t, step)
+        for who in cohort if h.objective[-1].name == "moon" else ():
+            h.memory.setdefault(who, {})["last"] = h.start + moved[who]
+        h.model = h.model + h.mean(moved)
+
+    return work
+
+
+def orthogonal(h, rho, tau):
+    """FedSOL's step."""
+
+    def step(who, at, rows):
+        away = h.moving * h.gradient(who, at, rows, of=(Term("kd", tau=tau),))
+        if (at == h.start).all():
+            return h.gradient(who, at, rows)
+        return h.gradient(who, at + rho * away / np.linalg.norm(away), rows)
+
+    return step
+
+
+CE = Term("cross-entropy")
 BY_HAND = {
+    "fedbabu": (descended(lambda: (CE,)), [{}]),
+    "dot-regression": (descended(lambda: (Term("dot-regression"),)), [{}]),
+    "feddr-plus": (
+        descended(lambda beta: (Term("dot-regression", beta), Term("fd", 1 - beta))),
+        [{"beta": 0.6}, {"beta": 0.0}, {"beta": 1.0}],
+    ),
+    "spherefed": (descended(lambda scale: (Term("sphere", scale=scale),)), [{"scale": 1.7}]),
+    "fedetf": (
+        descended(lambda scale, gamma: (Term("balanced", scale=scale, gamma=gamma),)),
+        [{"scale": 2.0, "gamma": 0.7}],
+    ),
+    "fedgela": (descended(lambda: (Term("scaled"),)), [{}]),
+    "fedntd": (
+        descended(lambda beta, tau: (CE, Term("ntd", beta, tau))),
+        [{"beta": 0.8, "tau": 1.7}],
+    ),
+    "moon": (descended(lambda mu, tau: (CE, Term("moon", mu, tau))), [{"mu": 2.0, "tau": 0.6}]),
+    "fedsol": (descended(lambda rho, tau: (CE,), orthogonal), [{"rho": 0.4, "tau": 1.7}]),
     "fedavg": (fedavg, [{"server_rate": 0.7}]),
     "fedavgm": (fedavgm, [{"momentum": 0.6, "server_rate": 0.7}]),
     "fedadagrad": (
@@ -334,10 +392,18 @@ BY_HAND = {
         lambda h, cohort, t, head_epochs: fedalt(h, cohort, t, "head", head_epochs),
         [{"head_epochs": 3}],
     ),
-    "local-only": (lambda h, cohort, t: fedsim(h, cohort, t, "model"), [{}]),
+    "local-only": (
+        lambda h, cohort, t, loss: fedsim(h, cohort, t, "model"),
+        [{"loss": "cross-entropy"}],
+    ),
 }
-WHOLE = tuple(n for n in METHODS if gradient.make(n).personal in (None, "model"))
+WHOLE = tuple(
+    n
+    for n in METHODS
+    if gradient.make(n).personal in (None, "model") and not gradient.make(n).trains
+)
 TURNS = [("model", name) for name in METHODS] + [("head", name) for name in WHOLE]
+WIDE = {n for n in METHODS if turned(gradient.make(n))} | {"fedntd", "fedsol"}
 
 
 def put_together(job, params, names):
@@ -356,48 +422,57 @@ def test_two_rounds_by_hand(train, name):
         compare_by_hand(train, name, work, settings)
 
 
+def federation_by_hand(train, name, settings, training):
+    """A job on the five parameters or the fifteen, its clients, and both in NumPy."""
+    wide, deep = name in WIDE, train == "model"
+    network = ("turn" if wide else "scale") if deep else None
+    classes, d = (3, 2) if wide else (2, 1)
+    spec = Spec(classes, d, network=network, temperature=0.7)
+    job = Job(name, spec, training, gradient.make(name).trains or train, settings)
+    data = fresh(vectors((4, 2, 7), 3 if deep else d, classes, seed=3))
+    start = initial(job.model, None, 5)
+    order = ["extractor.turn" if wide else "extractor.scale"] if deep else []
+    order += ["head.weight", "head.bias"]
+    inner = start[order[0]].ravel() if deep else np.zeros(6) if wide else [1.0]
+    whole = np.concatenate([inner, start["head.weight"].ravel(), start["head.bias"]])
+    size, first = len(whole), len(inner)
+    parts = {"extractor": np.arange(size) < first, "head": np.arange(size) >= first}
+    parts["model"] = parts["head"] | parts["extractor"]
+    secrets = {who: secret_of(9, who) for who in data}
+    about = (data, secrets, whole.astype(np.float64), training, 0.7, parts[job.train])
+    shown = parts["model" if deep else "head"]
+    return job, (Turned(*about, network=deep) if wide else Hand(*about)), start, order, shown
+
+
 def compare_by_hand(train, name, work, settings):
     training = Training(rate=0.3, epochs=1, batch=3, decay=0.02)
-    network = "scale" if train == "model" else None
-    spec = Spec(2, 1, network=network, temperature=0.7)
-    job, data = (
-        Job(name, spec, training, train, settings),
-        fresh(vectors((4, 2, 7), 3 if network else 1, 2, seed=3)),
-    )
-    plan, start = Plan(rounds=2, clients=2, seed=4), initial(job.model, None, 5)
+    job, hand, start, order, shown = federation_by_hand(train, name, settings, training)
+    data, plan = hand.data, Plan(rounds=2, clients=2, seed=4)
     cohorts = [plan.cohort(list(data), t) for t in range(2)]
     assert cohorts[0] != cohorts[1]  # somebody comes back, somebody comes late
     assert set(cohorts[0]) & set(cohorts[1])
-    state = begin(job, start)
-    for last in rounds(job, plan, Simulator(data, seed=9), np.arange(2), state):
+    state, classes = begin(job, start), np.arange(job.spec.classes)
+    for last in rounds(job, plan, Simulator(data, seed=9), classes, state):
         state = last
-
-    head = np.concatenate([start["head.weight"].ravel(), start["head.bias"]])
-    scale = start["extractor.scale"] if network else [1.0]
-    hand = Hand(
-        data,
-        {who: secret_of(9, who) for who in data},
-        np.concatenate([scale, head]).astype(np.float64),
-        training,
-        0.7,
-        PART[train],
-    )
     for t, cohort in enumerate(cohorts):
         work(hand, cohort, t, **settings)
 
     assert not hand.rates or max(hand.rates) > 1 > min(hand.rates)  # both sides of FedExP's max
-    order = (["extractor.scale"] if network else []) + ["head.weight", "head.bias"]
     got = {"model": put_together(job, state.params, order)}
-    got |= {f"server/{k}": put_together(job, tree, order) for k, tree in state.server.items()}
+    own, size = hand.moving, len(hand.model)
+    got |= {
+        f"server/{k}": put_together(job, tree, [n for n in order if n in tree])
+        for k, tree in state.server.items()
+    }
     for who, client in data.items():
         got |= {f"{who}/{kind}": array for kind, array in client.memory.items()}
-    own = hand.moving
-    want = {"model": hand.model[own]}
+    want = {"model": hand.model[shown]}
     want |= {f"server/{k}": v[own] for k, v in hand.server.items()}
     for who, memory in hand.memory.items():
-        want |= {f"{who}/{k}": v[own] if len(v) == 5 else v for k, v in memory.items()}
+        want |= {f"{who}/{k}": v[own] if len(v) == size else v for k, v in memory.items()}
     assert_close(got, want, 2e-6)
-    assert not np.allclose(want["model"], put_together(job, start, order)) or name == "local-only"
+    stays = name == "local-only" or settings.get("beta") == 0.0  # FD alone is 0 where it begins
+    assert stays or not np.allclose(want["model"], put_together(job, start, order))
 
 
 # -- any grouping, any order -----------------------------------------------------------------------
@@ -653,10 +728,13 @@ def test_a_control_variate_does_change_what_is_sent():
 def test_what_is_sent_has_the_size_of_what_is_shared(name):
     job, data = problem(name)
     sizes = {"extractor.scale": 1, "head.weight": 2, "head.bias": 2}
+    if job.spec.network == "turn":
+        sizes = {"extractor.turn": 6, "head.weight": 6, "head.bias": 3}
     if job.spec.network is None:
         sizes = {"head.weight": 9, "head.bias": 3}
     part = job.recipe.personal
     kept = [n for n in sizes if part and (part == "model" or n.startswith(f"{part}."))]
+    kept += [n for n in sizes if job.train != "model" and not n.startswith(f"{job.train}.")]
     sent, _ = upload(job, fresh(data), "c02")
     wanted = sum(size for n, size in sizes.items() if n not in kept)
     assert sent.vectors.shape == (1 + len(job.recipe.extra_names), wanted)
@@ -692,6 +770,18 @@ WRONG = [
     ("fedalt", "personal", None),
     ("fedalt", "personal_epochs", 0),
     ("fedrep", "head_epochs", 0),
+    ("feddr-plus", "beta", 1.1),
+    ("spherefed", "scale", 0.0),
+    ("fedetf", "scale", -1.0),
+    ("fedetf", "gamma", -1.0),
+    ("fedntd", "beta", -1.0),
+    ("fedntd", "tau", 0.0),
+    ("moon", "mu", -1.0),
+    ("moon", "tau", 0.0),
+    ("fedsol", "rho", -1.0),
+    ("fedsol", "tau", 0.0),
+    ("local-only", "loss", "balanced"),
+    ("fedavg", "term", "l2"),
 ]
 
 
@@ -714,9 +804,13 @@ def test_every_setting_can_be_wrong():
 def test_unknown_names_are_named():
     with pytest.raises(HeadstartError, match=r"algorithm: expected one of .*, got 'fedsgd'"):
         gradient.make("fedsgd")
-    with pytest.raises(HeadstartError, match="fedprox: expected settings among mu, got lambda"):
+    with pytest.raises(HeadstartError, match="fedprox: expected settings among mu, term, mix, got"):
         gradient.make("fedprox", {"lambda": 1.0})
-    with pytest.raises(HeadstartError, match="local-only: expected settings among none, got mu"):
+    with pytest.raises(HeadstartError, match="fedbabu: expected settings among term, mix, got mu"):
+        gradient.make("fedbabu", {"mu": 1.0})
+    with pytest.raises(HeadstartError, match="mix: expected a term to mix with, got none"):
+        gradient.make("fedbabu", {"mix": 0.5})
+    with pytest.raises(HeadstartError, match="local-only: expected settings among loss, term, mix"):
         gradient.make("local-only", {"mu": 1.0})
 
 

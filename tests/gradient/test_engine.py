@@ -15,11 +15,12 @@ from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import engine, models, networks, steps
 from headstart.gradient import home as at_home_
 from headstart.gradient.engine import Group, Samples, Training
+from headstart.gradient.flops import extractor_flops
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.loop import Plan, begin, one_round
-from headstart.gradient.losses import LOSSES
+from headstart.gradient.losses import LOSSES, Seen
 from headstart.gradient.models import Batch, Model, Spec, flat, initial, shaped
-from headstart.gradient.recipe import Sums
+from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
 from headstart.gradient.steps import Job
 
 from .helpers import OWN, assert_close, assert_same, fresh, images, run, shuffle, vectors
@@ -56,7 +57,8 @@ def test_a_slope_is_that_of_the_value(loss, masked):
     labels = torch.where(mask.isinf()[:, 0].gather(1, batch.y), torch.ones_like(batch.y), batch.y)
     weight = params_of()["head.weight"].transpose(1, 2)
     logits = (batch.x @ weight + mask).requires_grad_()
-    LOSSES[loss].value(logits, labels, batch.weights).backward()
+    seen = Seen(batch.x, logits, weight.transpose(1, 2), labels, batch.weights)
+    LOSSES[loss].value(seen, Term(loss)).backward()
     slope = LOSSES[loss].slope(logits.detach(), labels, batch.weights)
     torch.testing.assert_close(slope, logits.grad, rtol=1e-5, atol=1e-6)
     assert slope.abs().max() > 0.1
@@ -67,9 +69,9 @@ def test_a_slope_is_that_of_the_value(loss, masked):
 def test_a_heads_gradient_without_autograd_is_autograds(temperature, monkeypatch):
     model, batch, params = Model(Spec(3, 4, temperature=temperature)), batch_of(), params_of()
     names = ("head.weight", "head.bias")
-    fast = model.gradient("cross-entropy", params, names, batch)
+    fast = model.gradient(CROSS_ENTROPY, params, names, batch)
     monkeypatch.setitem(LOSSES, "cross-entropy", replace(LOSSES["cross-entropy"], slope=None))
-    slow = model.gradient("cross-entropy", params, names, batch)
+    slow = model.gradient(CROSS_ENTROPY, params, names, batch)
     for name in names:
         torch.testing.assert_close(fast[name], slow[name], rtol=1e-5, atol=1e-6)
     assert params["head.weight"].grad is None
@@ -77,11 +79,11 @@ def test_a_heads_gradient_without_autograd_is_autograds(temperature, monkeypatch
 
 def test_clients_trained_together_have_their_own_gradients():
     model, batch, params = Model(Spec(3, 4)), batch_of(), params_of()
-    whole = model.gradient("cross-entropy", params, params, batch)
+    whole = model.gradient(CROSS_ENTROPY, params, params, batch)
     for k in range(3):
         one = Batch(batch.x[k : k + 1], batch.y[k : k + 1], batch.weights[k : k + 1])
         mine = {name: array[k : k + 1] for name, array in params.items()}
-        for name, slope in model.gradient("cross-entropy", mine, mine, one).items():
+        for name, slope in model.gradient(CROSS_ENTROPY, mine, mine, one).items():
             torch.testing.assert_close(whole[name][k : k + 1], slope, rtol=1e-5, atol=1e-6)
 
 
@@ -98,9 +100,9 @@ def test_halves_are_every_other_sample(count, clients):
         rows = list(range(which, count, 2)) or list(range(count))
         taken = torch.full((clients, len(rows)), 1 / len(rows))
         expected = model.gradient(
-            "cross-entropy", params, params, Batch(batch.x[:, rows], batch.y[:, rows], taken)
+            CROSS_ENTROPY, params, params, Batch(batch.x[:, rows], batch.y[:, rows], taken)
         )
-        found = model.gradient("cross-entropy", params, params, batch.half(which))
+        found = model.gradient(CROSS_ENTROPY, params, params, batch.half(which))
         for name in params:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6)
 
@@ -418,20 +420,39 @@ def test_batch_norm_sees_no_more_than_its_half():
         Batch(x[:, 1::2], y[:, 1::2], torch.full((1, 3), 1 / 3)),
     ):
         params = {name: array.clone() for name, array in start.items()}
-        slopes = model.gradient("cross-entropy", params, learned, batch)
+        slopes = model.gradient(CROSS_ENTROPY, params, learned, batch)
         found.append({**params, **slopes})
     assert not torch.equal(found[0][STATISTICS[0]], start[STATISTICS[0]])
     for name, array in found[0].items():
         torch.testing.assert_close(array, found[1][name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [n for n, network in NETWORKS.items() if network.any_size])
+ANY_SIZE = [n for n, network in NETWORKS.items() if network.any_size]
+
+
+@pytest.mark.parametrize("name", [*ANY_SIZE, *networks.OWN])
 def test_every_parameter_of_an_extractor_takes_part(name):
     """A published network brings its own classifier, which is no part of φ."""
     module = networks.module_of(name).eval()
     found = module(torch.rand(1, 3, 32, 32))
-    assert found.shape == (1, NETWORKS[name].dimension)
+    assert found.shape == (1, networks.DIMENSIONS[name])
     torch.autograd.grad(found.sum(), list(module.parameters()))  # refuses an unused one
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "millions"),
+    [
+        # convolutions (9·in·out) and biases; each channel (9) and point by point, twice a norm; …
+        ("vgg11", 9_220_480, 152.8),
+        ("mobilenet", 3_206_976, 46.3),
+        ("resnet18_32", 11_168_832, 555.4),
+    ],
+)
+def test_our_networks_are_those_of_their_papers(name, parameters, millions):
+    """Known sizes without the classifier, and multiply-adds at 32 pixels."""
+    module = networks.module_of(name)
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters
+    assert extractor_flops(name, (3, 32, 32)) / 1e6 == pytest.approx(millions, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", [n for n, network in NETWORKS.items() if not network.any_size])

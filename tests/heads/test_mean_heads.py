@@ -20,6 +20,7 @@ from headstart import (
     total,
 )
 from headstart.heads.lda import oas
+from headstart.heads.orthonormal import Orthonormal
 
 RNG = np.random.default_rng(0)
 D = 7
@@ -246,6 +247,14 @@ def test_etf_is_equiangular(classes, d):
     expected = np.full((classes, classes), -1.0 / (classes - 1))
     np.fill_diagonal(expected, 1.0)
     np.testing.assert_allclose(weights @ weights.T, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("classes", "d"), [(2, 2), (3, 7), (20, 64)])
+def test_orthonormal_rows_stand_at_right_angles(classes, d):
+    stat = Orthonormal().measure(np.zeros((classes, d)), np.arange(classes))
+    weights = Orthonormal(seed=3).solve(stat).weights
+    np.testing.assert_allclose(weights @ weights.T, np.eye(classes), atol=1e-12)
+    assert not np.allclose(weights, Orthonormal().solve(stat).weights)
 
 
 def test_etf_depends_on_classes_dimension_and_seed_alone():

@@ -26,6 +26,7 @@ HOSTILE = '<script>alert("x")</script> & $x^$ | \x00\ud800'
 
 def point(phase, round_, accuracy, up, **more):
     made = {"down": up / 2, "flops": 10.0 * up, "formula_up": 2.0 * up, "formula_flops": 30.0 * up}
+    made["counted"] = 8.0 * up
     return {"phase": phase, "round": round_, "accuracy": accuracy, "up": up, **made, **more}
 
 
@@ -139,7 +140,24 @@ def test_the_table_has_a_row_a_sentence_and_units_in_its_header():
     assert (cells["gain"], cells["lose"], cells["rounds"]) == ("1", "1", "5")
     assert (cells["MB up"], cells["MB down"], cells["formula MB up"]) == ("1.5", "0.75", "3")
     assert (cells["GFLOPs a client"], cells["seconds"]) == ("0.09", "1.5")
+    assert (cells["torch GFLOPs"], cells["formula GFLOPs"]) == ("0.012", "0.045")
     assert dict(zip(header, body[0], strict=True))["after %"] == "–"
+
+
+def test_shifted_colours_have_a_column_a_domain():
+    images = {"shift": 1.5, "augment": "fedrdn", "accuracy": {"red": 0.9, "green": 0.5}}
+    header, body = table_rows([ONCE, result("x", [point(0, 0, 0.7, 1e6)], images=images)])
+    cells = dict(zip(header, body[1], strict=True))
+    assert (cells["red %"], cells["green %"]) == ("90.0", "50.0")
+    assert "blue %" not in header
+    page = compare_page([result("x", [point(0, 0, 0.7, 1e6)], images=images)])
+    assert "Images are shifted by δ = 1.5" in page
+    assert "FedRDN normalizes" in page
+    assert "90.0%" in page
+    for odd in ({}, None, {"shift": None, "accuracy": None}, "no"):
+        page = compare_page([result("x", [point(0, 0, 0.7, 1e6)], images=odd)])
+        assert "shifted" not in page
+        assert "Test images" not in page
 
 
 def test_columns_nobody_fills_are_left_out():
@@ -310,6 +328,16 @@ def test_a_long_curve_is_thinned_but_keeps_the_ends_of_phases():
     assert len(shown) <= POINTS + 2
     assert {1500, 3000} <= set(shown[:, 0])
     assert len(compare_page([result("x", points)])) < 150_000
+
+
+def test_torchs_count_stands_between_what_was_done_and_the_formula():
+    page = compare_page([ONCE])
+    titles_ = re.findall(r'<th scope="col">(.*?)</th>', page)
+    at = titles_.index("done")
+    assert titles_[at : at + 3] == ["done", "torch", "formula"]
+    assert "<h3>FLOPs a client, counted by torch</h3>" in page
+    old = [{k: v for k, v in one.items() if k != "counted"} for one in ONCE["curve"]]
+    assert "torch GFLOPs" not in table_rows([result("fed3r", old)]).header
 
 
 def test_the_best_of_a_target_is_marked():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -11,18 +12,21 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from headstart import Fed3R, FedNCM, HeadstartError, LinearHead
+from headstart import Fed3R, Fed3RRandomFeatures, FedNCM, HeadstartError, LinearHead
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient import follow
 from headstart.gradient.models import Spec, build, initial
+from headstart.gradient.steps import tensors
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import dump_config, make_config, parsed
 from headstart.runs.federate import prepare
 from headstart.runs.phases import tell
 from headstart.runs.stories import compare, run_sentence
+from headstart.runs.world import World
 
 DIGITS = {
     "data": "digits",
@@ -72,6 +76,20 @@ def test_training_goes_on_from_the_head_and_counts_what_it_costs(digits):
     # 10 of 12 clients a round, 64·10 weights and 10 biases, 4 bytes each, each way
     assert curve[2]["down"] - curve[1]["down"] == pytest.approx(10 * 650 * 4)
     assert 0 <= (curve[2]["up"] - curve[1]["up"]) / (10 * 650 * 4) - 1 < 0.15
+
+
+def test_torchs_count_of_a_head_is_two_thirds_of_what_is_written_down(digits):
+    """2F_ψ of 3F_ψ a sample, and weighting the message: 650 numbers a visit, here within 4%."""
+    head, clients = 64 * 10, len(digits.simulator.clients)
+    curve = told(digits, "Fed3R + FedAvg-2(head) + FP-3(head)")["curve"]
+    assert curve[0]["counted"] == curve[0]["flops"]  # statistics are made without torch
+    for before, after in itertools.pairwise(curve[:3]):
+        done, counted = (after[key] - before[key] for key in ("flops", "counted"))
+        samples = done * clients / (3 * head)
+        assert counted * clients == pytest.approx(2 * head * samples + 10 * 650)
+        assert 2 / 3 < counted / done < 2 / 3 + 0.04
+    done, counted = (curve[3][key] - curve[2][key] for key in ("flops", "counted"))
+    assert counted == pytest.approx(done * 2 / 3)  # at home nothing is sent
 
 
 def test_only_local_labels_and_closed_forms_help_and_sgd_starts_from_them(digits):
@@ -255,19 +273,28 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
 # -- an extractor that trains ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Four clients, three classes told by colour, 12 pixels."""
-    folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+def painted(folder, wrong=99):
+    """Four clients, three classes told by colour, 12 pixels; every so many are of another class."""
+    rng = np.random.default_rng(0)
     for client in range(4):
         for at in range(18):
             pixels = rng.integers(0, 90, (12, 12, 3))
             pixels[:, :, at % 3] += 110
-            place = folder / f"c{client}" / f"k{at % 3}" / f"{at}.png"
+            place = folder / f"c{client}" / f"k{(at + (at % wrong == 5)) % 3}" / f"{at}.png"
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.astype(np.uint8)).save(place)
-    told = {"data": str(folder), "network": "small_cnn", "pixels": 8, "held_out": 0.3, "cohort": 2}
-    return prepare(make_config(told))
+    return {"data": str(folder), "network": "small_cnn", "pixels": 8, "held_out": 0.3, "cohort": 2}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return prepare(make_config(painted(tmp_path_factory.mktemp("pictures"))))
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Pictures that no head separates: its temperature is not 0, and there is a slope."""
+    return prepare(make_config(painted(tmp_path_factory.mktemp("mixed"), wrong=6)))
 
 
 def test_the_extractor_trains_under_a_frozen_head(pictures):
@@ -283,6 +310,52 @@ def test_the_extractor_trains_under_a_frozen_head(pictures):
     assert whole["personal"]["clients"]
 
 
+def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):
+    """No gradient by the pixels: 3% of small_cnn's 3F; with the head frozen, by its weights."""
+    first, head = 8 * 8 * 32 * 27, 128 * 3
+    ends = {}
+    for part in ("f", "φ", "ψ"):
+        before, after = told(pictures, f"none + FedAvg-1({part}, clients=4)")["curve"]
+        done, counted = (after[key] - before[key] for key in ("flops", "counted"))
+        held = [len(client.labels) for client in pictures.simulator.data.values()]
+        model = build(tell(pictures, parsed("none"))[1].spec)
+        names = {"f": "model", "φ": "extractor", "ψ": "head"}[part]
+        sent = sum(np.prod(model.shapes[name]) for name in model.part(names))
+        ends[part] = (counted * 4 - 4 * sent) / sum(held), done * 4 / sum(held)
+    assert ends["f"][0] == pytest.approx(ends["f"][1] - first)
+    assert ends["φ"][0] == pytest.approx(ends["φ"][1] - first - head)
+    assert ends["ψ"][0] == pytest.approx(ends["ψ"][1] - head)
+    assert 0.96 < ends["f"][0] / ends["f"][1] < 0.98
+
+
+def test_random_features_and_statistics_that_follow_are_counted(pictures, digits):
+    """dD a sample more through the extractor; of kept features once a visit; (φ, ψ) each round."""
+    size = {"f": {}, "ψ": {}}
+    for part, costs in size.items():
+        for name in ("Fed3R", "Fed3R-RF(dimension=128, bandwidth=2)"):
+            before, after = told(pictures, f"{name} + FedAvg-1({part}, clients=4)")["curve"]
+            costs[name] = [after[key] - before[key] for key in ("flops", "counted")]
+    held = sum(len(client.labels) for client in pictures.simulator.data.values()) / 4
+    for part, done, counted in (("f", 3, 2), ("ψ", 1, 1)):  # ω never moves: no gradient by it
+        plain, mapped = size[part].values()
+        assert mapped[0] - plain[0] == pytest.approx(done * 128 * 128 * held)
+        assert mapped[1] - plain[1] == pytest.approx(counted * 128 * 128 * held)
+    kept = {}
+    for name in ("Fed3R", "Fed3R-RF(dimension=64, bandwidth=2)"):
+        before, after = told(digits, f"{name} + FedAvg-1(head, epochs=3, clients=12)")["curve"]
+        kept[name] = [after[key] - before[key] for key in ("flops", "counted", "formula_flops")]
+    held = sum(len(client.labels) for client in digits.simulator.data.values()) / 12
+    gaps = np.subtract(*reversed(kept.values()))
+    np.testing.assert_allclose(gaps, [64 * 64 * held, 64 * 64 * held, 3 * 64 * 64 * held])
+    follows, plain = (
+        told(pictures, f"Fed3R + FedAvg-1(f, clients=4{more})")["curve"][-1]
+        for more in (", follow=true", "")
+    )
+    once = told(pictures, "Fed3R")["curve"][0]
+    for key in ("flops", "counted", "formula_flops", "formula_up"):
+        assert follows[key] - plain[key] == pytest.approx(once[key])
+
+
 def test_fed3r_ft_follows_the_extractor(pictures):
     results, stage = tell(pictures, parsed("Fed3R-FT(FedAvg-3(f))"))
     assert results["phases"] == ["fed3r", "fedavg-3(f, follow=true)"]
@@ -291,6 +364,54 @@ def test_fed3r_ft_follows_the_extractor(pictures):
     start = tell(pictures, parsed("Fed3R"))[1]
     moved = np.abs(still.params["head.weight"] - start.params["head.weight"]).max()
     assert moved < 0.02  # nothing has moved: the sums are those the head was solved from
+
+
+RANDOM = "dimension=8, bandwidth=auto"
+
+
+def test_random_features_of_an_extractor_that_trains(mixed):
+    """The model through torch is the closed form's head through NumPy, then it trains."""
+    start = tell(mixed, parsed(f"Fed3R-RF({RANDOM})"))[1]
+    view = World(mixed).features(start.params)
+    model, x = build(start.spec), mixed.test.features
+    params = tensors(start.params)
+    with torch.no_grad():
+        found = model.logits(params, model.features(params, model.inputs(x)[None]))[0].numpy()
+    expected = start.head.scores(view.test.features) / start.head.temperature
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert start.params["head.weight"].shape == (3, 8)
+    assert start.spec.temperature > 1e-3
+    for part, still in (("φ", "head."), ("ψ", "extractor."), ("f", "none")):
+        end = tell(mixed, parsed(f"Fed3R-RF({RANDOM}) + FedAvg-1({part})"))[1]
+        for name, array in end.params.items():
+            moved = not np.array_equal(array, start.params[name])
+            assert moved is not name.startswith(still), name
+    results = told(mixed, f"OLL(Fed3R-RF({RANDOM}) + FedAvg-1(f)) + FP-1(f)")
+    assert results["personal"]["clients"]
+    ridge = told(mixed, f"Fed3R-RF({RANDOM}) + FedAvg-1(f) + ridge")
+    assert share(ridge, "after") > 0.5
+
+
+@pytest.mark.parametrize(
+    "text", [f"Fed3R-RF-FT(FedAvg-ROUNDS, {RANDOM})", "FedNCM-FT(FedAvg-ROUNDS)"]
+)
+def test_random_features_and_class_means_follow_the_extractor_too(mixed, text):
+    start = tell(mixed, parsed(text.split("-FT")[0] + f"({RANDOM})" * ("RF" in text)))[1]
+    still = tell(mixed, parsed(text.replace("ROUNDS", "1(f, lr=1e-12)")))[1]
+    moved = np.abs(still.params["head.weight"] - start.params["head.weight"]).max()
+    assert moved < 0.02
+    end = tell(mixed, parsed(text.replace("ROUNDS", "2(f, lr=0.05)")))[1]
+    again = tell(mixed, parsed(text.replace("ROUNDS", "2(f, lr=0.05)")))[1]
+    assert np.array_equal(end.params["head.weight"], again.params["head.weight"])
+    assert np.abs(end.params["head.weight"] - start.params["head.weight"]).max() > moved
+
+
+@pytest.mark.parametrize("head", ["FedCOF", "shared-variances", "ETF"])
+def test_a_head_of_other_statistics_does_not_follow(pictures, head):
+    points = []
+    with pytest.raises(HeadstartError, match="follow: expected a head of sums of features"):
+        tell(pictures, parsed(f"{head}-FT(FedAvg-1(f))"), watch=points.append)
+    assert points == []
 
 
 def test_statistics_that_follow_are_those_of_every_clients_last_visit():
@@ -302,14 +423,15 @@ def test_statistics_that_follow_are_those_of_every_clients_last_visit():
     z, y = rng.normal(size=(40, 5)).astype(np.float32), rng.integers(0, 2, 40)
     grown = np.concatenate([y, [2, 2, 2]])
     more = np.concatenate([z, rng.normal(size=(3, 5)).astype(np.float32)])
-    for head in (Fed3R(), FedNCM()):
+    for head in (Fed3R(), FedNCM(), Fed3RRandomFeatures(dimension=7, bandwidth=2.0)):
+        d = 7 if hasattr(head, "dimension") else 5
         small = {"a": ClientData(z[:10], y[:10]), "b": ClientData(z[10:], y[10:])}
         simulator = Simulator(small)
         sum_ = simulator.total(follow.follow(spec, head), words).vectors[0]
         memory = small["b"].memory
         large = {"b": ClientData(more[10:], grown[10:], memory=memory)}
         sum_ = sum_ + Simulator(large).total(follow.follow(spec, head), words).vectors[0]
-        found = head.solve(follow.unpacked(sum_, head.statistic, classes, 5))
+        found = head.solve(follow.unpacked(sum_, head.statistic, classes, d))
         fresh = head.solve(head.measure(more, grown))
         np.testing.assert_allclose(found.weights, fresh.weights, rtol=1e-9, atol=1e-12)
         assert found.classes.tolist() == [0, 1, 2]

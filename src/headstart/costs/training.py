@@ -6,7 +6,8 @@ one sample (a multiply-add counts once); a backward pass costs 2F. E local epoch
     numbers a round and client   S up and S down, S what is shared; once more for every vector that
                                  goes along (Scaffold's control variates: twice)
     gradient of a sample         3(F_φ + F_ψ) where the extractor moves, F_φ + 3F_ψ where the head
-                                 does; 3F_ψ on features that are kept, F_φ then once in a life
+                                 does; 3F_ψ on features that are kept, F_φ then once in a life;
+                                 F_φ + F_ψ more for each model that a term of it looks through
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headstart.costs.messages import BYTES_A_NUMBER
-from headstart.gradient.recipe import Correction, Local, Part, Pass, Recipe
+from headstart.gradient.recipe import Correction, Local, Objective, Part, Pass, Recipe
 from headstart.gradient.tree import Tree
 
 _PARTS = {"model": {"extractor", "head"}, "extractor": {"extractor"}, "head": {"head"}}
@@ -67,10 +68,15 @@ def sample_flops(
     forward = (extractor_flops, head_flops)
     found = 0.0
     for one in recipe.passes:
-        times = (epochs if one.epochs is None else one.epochs) * _asked(recipe, one.correct)
-        found += times * _gradient(_moved(recipe, train, one), *forward, cached)
+        times = epochs if one.epochs is None else one.epochs
+        asked, beside = _asked(recipe, one.correct)
+        moved = _moved(recipe, train, one)
+        found += times * asked * _gradient(moved, *forward, cached)
+        found += times * beside * _forward(moved, *forward, cached)
     if recipe.ahead:
-        found += _gradient(_moved(recipe, train, Pass("shared")), *forward, cached)
+        moved = _moved(recipe, train, Pass("shared"))
+        found += _gradient(moved, *forward, cached)
+        found += _references(recipe.objective) * _forward(moved, *forward, cached)
     return found
 
 
@@ -82,7 +88,7 @@ def formula_flops(
     They count one pass over what trains, also where FedAlt makes two; and twice that where a step
     asks for several gradients (pFedMe).
     """
-    twice = 2 if _asked(recipe, None) > 1 else 1
+    twice = 2 if _asked(recipe, None)[0] > 1 else 1
     every = _moved(recipe, train, Pass())
     return twice * epochs * _gradient(every, extractor_flops, head_flops, cached=False)
 
@@ -113,22 +119,37 @@ def _gradient(moved: set[str], extractor: float, head: float, cached: bool) -> f
     """One sample's gradient: forward, and twice that back through what moves."""
     if not moved:
         return 0.0
-    deep = "extractor" in moved
-    features = 0.0 if cached and not deep else extractor
-    back = 2 * (extractor + head) if deep else 2 * head
-    return features + head + back
+    back = 2 * (extractor + head) if "extractor" in moved else 2 * head
+    return _forward(moved, extractor, head, cached) + back
 
 
-def _asked(recipe: Recipe, correct: Correction | None) -> float:
-    """Gradients of a batch that one step asks for, found by taking a step on zeros."""
-    asked = 0.0
+def _forward(moved: set[str], extractor: float, head: float, cached: bool) -> float:
+    """One sample through the model; its features may be at hand."""
+    if not moved:
+        return 0.0
+    return head if cached and "extractor" not in moved else extractor + head
+
+
+def _references(objective: Objective) -> int:
+    """How many other models an objective looks through."""
+    return max((term.references for term in objective), default=0)
+
+
+def _asked(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
+    """Gradients of a batch that one step asks for, and models beside the one that trains.
+
+    Found by taking a step on zeros.
+    """
+    asked = beside = 0.0
     one: Tree = {"": np.zeros(1)}
 
-    def gradient(at: Tree, half: int | None = None, **how: Any) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1.0 if half is None else 0.5
+    def gradient(at: Tree, half: int | None = None, of: Objective | None = None) -> dict[str, Any]:
+        nonlocal asked, beside
+        part = 1.0 if half is None else 0.5
+        asked += part
+        beside += part * _references(of or recipe.objective)
         return dict(one)
 
     local = Local(one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.tells, one), 1.0)
     (correct or recipe.correct)(gradient, one, local)
-    return asked
+    return asked, beside

@@ -287,6 +287,32 @@ def personal_split(
     return _select(whole, samples, owner, ~mask), _select(whole, samples, owner, mask)
 
 
+def matched(
+    partition: Partition, labels: ArrayLike, test_labels: ArrayLike, seed: int = 0
+) -> tuple[Ints, ...]:
+    """Test samples for every client in the proportions of its own classes (FedDr+'s client tests).
+
+    A client's share of the test samples is its share of the training samples, at least one, and no
+    sample is twice with a client. Each class is dealt out in random order and from the beginning
+    again when it is used up: the parts of equal shards are disjoint, others nearly so.
+    """
+    classes, counts = partition.counts(labels)
+    held = as_labels(test_labels)
+    order = checks.generator(seed).permutation(len(held))
+    pools = [order[held[order] == one] for one in classes]
+    room = np.array([len(pool) for pool in pools], dtype=np.int64)
+    used = np.zeros(len(classes), dtype=np.int64)
+    found = []
+    for own in counts:
+        wanted = max(1, round(len(held) * int(own.sum()) / max(1, int(counts.sum()))))
+        mix = np.where(room > 0, own, 0)
+        part = np.minimum(allot.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
+        at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
+        used += part
+        found.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
+    return tuple(found)
+
+
 def read_sizes(path: str | Path) -> Ints:
     """Client sizes from a CSV file of one column, with or without a header."""
     try:

@@ -108,6 +108,27 @@ def own(images: ArrayLike, statistics: ChannelStatistics) -> Images:
     return _normalized(as_images(images), statistics.mean[None], statistics.deviation[None])
 
 
+@dataclass(frozen=True, eq=False)
+class Looks:
+    """A client's images are stored as it sees them at test time, normalized with its `own` pair.
+
+    In training they look as `table`'s clients see them: (x − μ^j)/σ^j = (v·σ + μ − μ^j)/σ^j of the
+    stored v, for its own μ and σ.
+    """
+
+    own: ChannelStatistics
+    table: ChannelTable
+
+    def redraw(self, images: Images, drawn: NDArray[np.uint64]) -> None:
+        """In place, n×3×h×w floats: image i as client `drawn[i]`, modulo how many there are."""
+        at = (drawn % np.uint64(len(self.table))).astype(np.int64)
+        theirs = np.maximum(self.table.deviations[at], LEAST_DEVIATION)
+        scale = np.maximum(self.own.deviation, LEAST_DEVIATION) / theirs
+        offset = (self.own.mean - self.table.means[at]) / theirs
+        images *= scale[:, :, None, None].astype(images.dtype)
+        images += offset[:, :, None, None].astype(images.dtype)
+
+
 # --- Server
 
 
@@ -122,6 +143,11 @@ def collect(rows: Iterable[ChannelStatistics]) -> ChannelTable:
     joined = np.array([[*row.mean, *row.deviation] for row in received])
     joined = joined[np.lexsort(joined.T[::-1])]
     return ChannelTable(joined[:, :3], joined[:, 3:])
+
+
+def middle(table: ChannelTable) -> ChannelStatistics:
+    """The mean of all pairs, for images that are no client's: an outside test set."""
+    return ChannelStatistics(table.means.mean(axis=0), table.deviations.mean(axis=0))
 
 
 # --- Arithmetic

@@ -53,7 +53,7 @@ def groups(n: int, seed: int = 0) -> Domains:
 def shift(images: ArrayLike, domains: ArrayLike, delta: float) -> Images:
     """A copy of n×3×h×w `images`, each shifted to its domain ("" leaves it alone)."""
     pixels = as_images(images)
-    names = _checked_domains(domains, len(pixels))
+    names = checked_domains(domains, len(pixels))
     _check_delta(delta)
     shifted = pixels.copy()
     if delta == 1:
@@ -100,7 +100,7 @@ def _scaled(values: NDArray[Any], factor: float) -> NDArray[Any]:
     return table[values]
 
 
-def _checked_domains(domains: ArrayLike, n: int) -> NDArray[Any]:
+def checked_domains(domains: ArrayLike, n: int) -> NDArray[Any]:
     names = np.asarray(domains)
     if names.shape != (n,):
         raise DataError(f"domains: expected one an image ({n}), got shape {names.shape}")

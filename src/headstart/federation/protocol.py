@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.rdn import Looks
 from headstart.errors import HeadstartError
 from headstart.labels import Labels
 from headstart.statistics.base import Summable
@@ -34,6 +35,7 @@ class ClientData:
     """What a client holds and never sends: its samples, its own test part, its secret.
 
     `memory` is what it keeps between the rounds of a training: plain arrays, which it changes.
+    `looks`: how else it may see its images in training (FedRDN).
     """
 
     features: NDArray[Any]
@@ -42,6 +44,7 @@ class ClientData:
     test_labels: Labels | None = None
     secret: bytes | None = None
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    looks: Looks | None = None
 
     def emptied(self) -> ClientData:
         """The same client with nothing to say: its statistics are zeros."""

@@ -15,6 +15,9 @@ from typing import Any
 from headstart.errors import HeadstartError
 from headstart.gradient import methods
 from headstart.gradient.recipe import Recipe
+from headstart.gradient.terms import mixed
+
+MIX = {"term": "none", "mix": 0.9}  # of any method: mix·objective + (1 − mix)·term
 
 
 @functools.cache
@@ -27,14 +30,22 @@ def catalogue() -> dict[str, Callable[..., Recipe]]:
     return dict(sorted(found.items()))
 
 
+def settings_of(name: str) -> tuple[str, ...]:
+    """What a method can be told: its own, and the term that any takes."""
+    return (*inspect.signature(catalogue()[name]).parameters, *MIX)
+
+
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe from its name and settings, as a sentence, a config or a step says them."""
     known = catalogue()
     if name not in known:
         raise HeadstartError(f"algorithm: expected one of {', '.join(known)}, got {name!r}")
-    expected = inspect.signature(known[name]).parameters
-    unknown = [key for key in settings or {} if key not in expected]
+    told, expected = dict(settings or {}), settings_of(name)
+    unknown = [key for key in told if key not in expected]
     if unknown:
-        wanted = ", ".join(expected) or "none"
+        wanted = ", ".join(expected)
         raise HeadstartError(f"{name}: expected settings among {wanted}, got {', '.join(unknown)}")
-    return known[name](**(settings or {}))
+    if "mix" in told and "term" not in told:
+        raise HeadstartError("mix: expected a term to mix with, got none")
+    term, mix = (told.pop(key, usual) for key, usual in MIX.items())
+    return mixed(known[name](**told), term, mix)

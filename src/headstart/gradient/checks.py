@@ -18,3 +18,10 @@ def fraction(name: str, value: Any) -> None:
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not known or not 0 <= value < 1:
         raise HeadstartError(f"{name}: expected a number of at least 0 and below 1, got {value!r}")
+
+
+def share(name: str, value: Any) -> None:
+    """Refuse what is not a number from 0 to 1."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not known or not 0 <= value <= 1:
+        raise HeadstartError(f"{name}: expected a number from 0 to 1, got {value!r}")

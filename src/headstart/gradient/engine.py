@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.errors import HeadstartError
+from headstart.data.rdn import Looks
+from headstart.errors import DivergedError, HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
-from headstart.gradient.recipe import End, Local, Pass, Recipe, plain
+from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe, plain
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -55,11 +56,18 @@ class Samples:
     y: NDArray[np.int64]
     secret: bytes
     mask: Tensor | None = None  # of its classes, 0 or −∞
+    counts: Tensor | None = None  # of every class
+    looks: Looks | None = None  # how its images may look each time they are seen
 
     def draw(self, epochs: int, key: bytes) -> NDArray[np.uint64]:
         """64 random bits a sample and epoch, the same on every machine: their order is its own."""
         bits = hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.y))
         return np.frombuffer(bits, "<u8").reshape(epochs, -1)
+
+    def look(self, looks: Looks, images: NDArray[Any], key: bytes) -> None:
+        """In place: FedRDN draws anew for each image of each batch."""
+        bits = hashlib.shake_256(self.secret + b"looks" + key).digest(8 * len(images))
+        looks.redraw(images, np.frombuffer(bits, "<u8"))
 
 
 class Group:
@@ -70,6 +78,8 @@ class Group:
         masked = clients[0].mask is not None
         masks = [client.mask for client in clients if client.mask is not None]
         self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masked else 0.0
+        counts = [client.counts for client in clients if client.counts is not None]
+        self.counts = torch.stack(counts) if counts else None
 
     def batches(self, epochs: int, size: int, *key: int) -> Iterator[tuple[int, Batch]]:
         """(how many clients still train, their step). Clients stand with the most steps first.
@@ -77,7 +87,8 @@ class Group:
         A batch is read before the next one is asked for: they share their memory.
         """
         size = min(size, max(len(client.y) for client in self.clients))
-        orders = self._orders(epochs, size, repr(key).encode())
+        said = repr(key).encode()
+        orders = self._orders(epochs, size, said)
         first = self.clients[0].x
         x = np.empty((len(orders), size, *first.shape[1:]), first.dtype)
         y = np.empty((len(orders), size), np.int64)
@@ -91,11 +102,14 @@ class Group:
                 # what is padded (−1) takes the first sample, at weight 0
                 client.x.take(rows[place], 0, x[place, :width], "clip")
                 client.y.take(rows[place], 0, y[place, :width], "clip")
+                if client.looks is not None:
+                    client.look(client.looks, x[place, :width], b"%s %d" % (said, step))
             real = at >= 0
             weights = (real / real.sum(axis=1, keepdims=True)).astype(np.float32)
             mask = self.mask[:count] if isinstance(self.mask, Tensor) else 0.0
             taken = torch.from_numpy(x[:count, :width]), torch.from_numpy(y[:count, :width])
-            yield count, Batch(*taken, torch.from_numpy(weights), mask)
+            counts = None if self.counts is None else self.counts[:count]
+            yield count, Batch(*taken, torch.from_numpy(weights), mask, counts)
 
     def _orders(self, epochs: int, size: int, key: bytes) -> list[NDArray[np.intp]]:
         """Each client's batches, steps×size, −1 where the last of an epoch is not full."""
@@ -116,11 +130,13 @@ class Group:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
         for place, client in enumerate(self.clients):
             weights = torch.full((1, len(client.y)), 1 / len(client.y))
-            mask = self.mask[place : place + 1] if isinstance(self.mask, Tensor) else 0.0
+            own = slice(place, place + 1)
+            mask = self.mask[own] if isinstance(self.mask, Tensor) else 0.0
+            counts = None if self.counts is None else self.counts[own]
             for at in range(0, len(client.y), _PIECE):
                 part = slice(at, at + _PIECE)
                 x, y = (torch.from_numpy(held[None, part]) for held in (client.x, client.y))
-                yield place, Batch(x, y, weights[:, part], mask)
+                yield place, Batch(x, y, weights[:, part], mask, counts)
 
 
 @dataclass(frozen=True)
@@ -207,15 +223,22 @@ def descend(
     epochs = training.epochs if one.epochs is None else one.epochs
     for count, batch in group.batches(epochs, training.batch, *key):
         now = {name: array[:count] for name, array in params.items()}
+        known = local.first(count)
 
         def gradient(
-            at: Tree, half: int | None = None, batch: Batch = batch, count: int = count
+            at: Tree,
+            half: int | None = None,
+            of: Objective | None = None,
+            batch: Batch = batch,
+            count: int = count,
+            known: Local = known,
         ) -> Params:
             own = {name: at[name].expand(count, *at[name].shape[1:]) for name in moving}
             own |= {name: array[:count] for name, array in params.items() if name in statistics}
-            return model.gradient(recipe.loss, {**at, **own}, moving, batch.half(half), room)
+            wanted, part = of or recipe.objective, batch.half(half)
+            return model.gradient(wanted, {**at, **own}, moving, part, room, known)
 
-        step = correct(gradient, now, local.first(count))
+        step = correct(gradient, now, known)
         for name in moving:
             change, at = step[name], now[name]
             if training.momentum:
@@ -231,7 +254,7 @@ def descend(
 def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> None:
     """Refuse to go on with numbers that are none."""
     if not all(bool(array.isfinite().all()) for tree in trees for array in tree.values()):
-        raise HeadstartError(
+        raise DivergedError(
             f"{where}: the model is no longer finite at learning rate {rate:g}; give a smaller one"
         )
 

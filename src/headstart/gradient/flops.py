@@ -1,15 +1,20 @@
 """FLOPs, counted by torch where the papers have formulas; as theirs, a multiply-add counts once.
 
 torch counts products of matrices and convolutions, each multiply-add as two: half of it is the
-papers' unit. Element-wise work is counted by neither.
+papers' unit. Element-wise work is counted by neither. Where the two differ: a head on features
+takes 2F_ψ a gradient and not 3F_ψ, for nobody needs the gradient by the features; a network lacks
+that by the pixels, its first layer's share; where the head is frozen, that by its weights.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
@@ -21,6 +26,7 @@ from headstart.gradient.networks import module_of
 from headstart.gradient.steps import Job
 
 IMAGE = (3, 224, 224)
+_MANY = 4  # samples of a visit that is counted: the work grows with them in proportion
 
 
 @functools.lru_cache(maxsize=16)
@@ -53,6 +59,26 @@ def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> floa
         counted(functools.partial(perform, step, client, words))
         for step in (*asked, steps.update(job, 0))
     ) / len(labels)
+
+
+def visit_flops(job: Job, shape: tuple[int, ...]) -> tuple[float, float]:
+    """(a, m): torch counts a·n + m of one visit to a client with n samples of this shape.
+
+    m is what is done once a visit: weighting what is sent.
+    """
+    slow = replace(job.training, rate=1e-6, batch=_MANY)  # the count does not depend on them
+    return _visit(json.dumps(replace(job, training=slow).plain, sort_keys=True), shape)
+
+
+@functools.lru_cache(maxsize=32)
+def _visit(told: str, shape: tuple[int, ...]) -> tuple[float, float]:
+    job = Job.of(json.loads(told))
+    samples = np.random.default_rng(0).normal(size=(_MANY, *shape)).astype(np.float32)
+    labels = np.arange(_MANY) % job.spec.classes
+    half = _MANY // 2
+    few, many = (n * counted_flops(job, samples[:n], labels[:n]) for n in (half, _MANY))
+    each = (many - few) / half
+    return each, many - _MANY * each
 
 
 def counted(work: Callable[[], Any]) -> float:

@@ -33,10 +33,18 @@ _BLOCK = 256  # samples through the network at a time
 
 def follow(spec: Spec, head: Any) -> Step:
     """Ask for what a head's statistic, by the broadcast extractor, has changed by since last."""
-    if head.statistic not in (Moments, ClassSums):
-        raise DataError(f"follow: expected a head of sums, got {head.name}")
+    can_follow(head)
     told = {"head": head.name, "settings": settings(head)}
     return Step("follow", {"spec": spec.plain(), **told})
+
+
+def can_follow(head: Any) -> None:
+    """Refuse a head that is not solved from A, B and g alone."""
+    if head.statistic is Moments:
+        return
+    one = head.measure(np.zeros((1, 1)), [0]) if head.statistic is ClassSums else None
+    if one is None or set(one.tables) != {"sums"}:
+        raise DataError(f"follow: expected a head of sums of features, got {head.name}")
 
 
 def extractor_words(
@@ -49,16 +57,19 @@ def extractor_words(
 def features_of(
     model: Model, params: Mapping[str, NDArray[Any]], samples: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """φ(x) of many samples; every block has one shape, so a sample's features are its own."""
+    """φ(x) of many samples; every block has one shape, so a sample's features are its own.
+
+    Without the random features of a model that has them: its closed form applies them itself.
+    """
     if model.module is None:
         return np.asarray(samples, np.float32)
     told = tensors({name: params[name] for name in model.part("extractor")})
-    found = [np.zeros((0, model.spec.dimension), np.float32)]
+    found = [np.zeros((0, model.extracted_dimension), np.float32)]
     with torch.no_grad():
         for at in range(0, len(samples), _BLOCK):
             block = samples[at : at + _BLOCK]
             filled = np.concatenate([block, np.repeat(block[:1], _BLOCK - len(block), axis=0)])
-            made = model.features(told, model.inputs(filled)[None])[0]
+            made = model.extracted(told, model.inputs(filled)[None])[0]
             found.append(made[: len(block)].numpy())
     return np.concatenate(found)
 

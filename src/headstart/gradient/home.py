@@ -20,10 +20,10 @@ from torch import Tensor
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
-from headstart.gradient.methods.fedprox import towards_given
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Local, Pass, Recipe, plain
 from headstart.gradient.steps import Job, groups, heard, positions
+from headstart.gradient.terms import towards_given
 from headstart.heads.base import choice, flag, number
 from headstart.statistics.tally import Tally
 
@@ -106,7 +106,7 @@ def _stages(
     """The models to test, one after the other; arrays have the axis of the group's clients."""
     names, moving = job.names, job.names.moving
     params = {**told.params, **owned}
-    alone, first = Recipe(loss=job.recipe.loss), begin.recipe.adapt
+    alone, first = Recipe(objective=job.recipe.objective), begin.recipe.adapt
     if first:
         given = {name: told.params[name] for name in begin.names.moving}
         local = Local(given, {}, {}, begin.training.rate)

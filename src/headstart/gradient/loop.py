@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import HeadstartError
-from headstart.federation.protocol import Federation
+from headstart.errors import DivergedError, HeadstartError
+from headstart.federation.protocol import Arrays, Federation
 from headstart.gradient import steps
 from headstart.gradient.checks import whole
+from headstart.gradient.diagnose import told_of
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Sums
 from headstart.gradient.steps import Job
@@ -20,6 +21,7 @@ from headstart.gradient.tree import Tree, add, only, scaled
 from headstart.heads.base import number
 from headstart.statistics.vectors import Vectors
 
+Outside = Callable[[int], Arrays | None]
 _LEAST = {"rounds": 0, "clients": 1, "seed": 0, "window": 0, "patience": 0}
 
 
@@ -71,6 +73,7 @@ class State:
     best_round: int = 0
     down: int = 0  # bytes
     met: frozenset[str] = field(default_factory=frozenset)
+    diagnosis: dict[str, float] | None = None  # of this round, if it was asked for
 
     def evaluated(self) -> dict[str, NDArray[Any]]:
         """The model to use: the mean of the window."""
@@ -96,17 +99,27 @@ def rounds(
     federation: Federation,
     classes: NDArray[Any],
     state: State,
+    outside: Outside | None = None,
 ) -> Iterator[State]:
-    """The state after every round, from where it stands to the end of the plan."""
+    """The state after every round, from where it stands to the end of the plan.
+
+    `outside`: the samples on which a round (from 0) is to be diagnosed, or none of them.
+    """
     while state.round < plan.rounds:
         if plan.patience and state.round - state.best_round >= plan.patience:
             return
-        state = one_round(job, plan, federation, classes, state)
+        samples = outside(state.round) if outside else None
+        state = one_round(job, plan, federation, classes, state, samples)
         yield state
 
 
 def one_round(
-    job: Job, plan: Plan, federation: Federation, classes: NDArray[Any], state: State
+    job: Job,
+    plan: Plan,
+    federation: Federation,
+    classes: NDArray[Any],
+    state: State,
+    samples: Arrays | None = None,
 ) -> State:
     recipe, names, shapes = job.recipe, job.names, job.model.shapes
     slower = plan.drop ** sum(state.round >= at for at in plan.drops)
@@ -121,7 +134,8 @@ def one_round(
         server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
     words = steps.broadcast(job, state.params, only(server, recipe.tells), classes)
     watch = plan.patience > 0
-    answer = federation.total(steps.update(job, state.round, watch=watch), words, cohort)
+    asked_for = {**words, **(samples or {})}
+    answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
     mean, sums, loss = _sums(job, answer, server.get("gradient"), len(federation.clients))
     before = only(state.params, names.shared)
     moved, kept = recipe.server.step(only(before, names.steered), server, sums)
@@ -141,13 +155,14 @@ def one_round(
         state.round + 1 if better else state.best_round,
         state.down + _down(words, cohort, state.met),
         state.met | set(cohort),
+        told_of(answer.numbers[4:]) if samples else None,
     )
 
 
 def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[Tree, Sums, float]:
     """The mean difference of all that is shared, what the server's step sees, and the loss."""
     names, shapes = job.names, job.model.shapes
-    weight, count, squares, loss = answer.numbers.tolist()
+    weight, count, squares, loss = answer.numbers[:4].tolist()
     _some(count)
     first, *others = (shaped(row, names.shared, shapes) for row in answer.vectors)
     kinds = sorted(job.recipe.extra_names)
@@ -169,7 +184,7 @@ def _some(count: float) -> float:
 
 def _finite(params: Tree, round_: int, rate: float) -> None:
     if not all(np.isfinite(array).all() for array in params.values()):
-        raise HeadstartError(
+        raise DivergedError(
             f"round {round_ + 1}: the model is no longer finite at learning rate {rate:g}; "
             "give a smaller one, or a smaller server rate"
         )

@@ -1,7 +1,21 @@
-"""What is descended on a batch: losses of logits.
+"""What is descended on a batch: losses and terms by name, each a function of what a batch shows.
+
+A loss pulls a model to its labels, a term holds it to another: the model that was received (θᵍ),
+or a client's own last one. An objective is a weighted sum of both, `recipe.Term`s.
 
 Everything is summed over clients trained together, which are independent: the gradient of the sum
 is each client's own. A loss may give its slope ∂/∂logits, so that a head trains without autograd.
+
+    cross-entropy   McMahan et al. 2017 and all who change nothing
+    dot-regression  ½(cos(f, v_y) − 1)², Yang et al. 2022: pulls and never pushes
+    sphere          mean over classes of (s·cos(f, v_c) − [c = y])², SphereFed, Dong et al. 2022
+    balanced        cross-entropy of s·cos(f, v_c) + γ·log n_kc, FedETF, Li et al. 2023
+    scaled          cross-entropy of C·n_kc/n_k·(f·v_c), FedGELA, Fan et al. 2023
+    kd              τ²·KL(softmax(zᵍ/τ) ‖ softmax(z/τ)), Hinton et al. 2015
+    ntd             the same without the true class, Lee et al. 2022
+    ld              ‖z − zᵍ‖², Kim et al. 2021
+    fd              ‖f − fᵍ‖²/d, FedDr+
+    moon            −log softmax over {cos(f, fᵍ)/τ, cos(f, f_last)/τ} of the first, Li et al. 2021
 """
 
 from __future__ import annotations
@@ -13,19 +27,82 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# (logits k×b×C, labels k×b, weights k×b) → a number, or its slope k×b×C
-Value = Callable[[Tensor, Tensor, Tensor], Tensor]
+from headstart.gradient.recipe import Term
+
+_LEAST = 1e-6  # a shorter vector has no direction
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A batch through a model: features f k×b×d, scores z k×b×C (before a mask), head rows v k×C×d.
+
+    An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds.
+    """
+
+    features: Tensor
+    scores: Tensor
+    rows: Tensor
+    labels: Tensor
+    weights: Tensor
+    counts: Tensor | None = None
+    mask: Tensor | float = 0.0
+    given: Seen | None = None  # through the received model
+    last: Seen | None = None  # through the client's own last one
+
+    @property
+    def logits(self) -> Tensor:
+        """Of the classes that can be predicted."""
+        return self.scores + self.mask if isinstance(self.mask, Tensor) else self.scores
+
+    @property
+    def received(self) -> Seen:
+        if self.given is None:
+            raise ValueError("a term needs the received model")
+        return self.given
+
+    @property
+    def held(self) -> Tensor:
+        if self.counts is None:
+            raise ValueError("a loss needs the clients' class counts")
+        return self.counts
+
+    def cosines(self) -> Tensor:
+        """cos(f, v_c), k×b×C; no bias takes part."""
+        return unit(self.features) @ unit(self.rows).transpose(1, 2)
+
+    def mean(self, each: Tensor) -> Tensor:
+        """Of k×b values, weighted; summed over clients."""
+        return (each * self.weights).sum()
+
+
+Value = Callable[[Seen, Term], Tensor]
+Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (logits, labels, weights) → k×b×C
 
 
 @dataclass(frozen=True)
 class Loss:
     value: Value
-    slope: Value | None = None
+    slope: Slope | None = None
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+def unit(vectors: Tensor) -> Tensor:
+    """To length 1; what has no direction is 0, and no gradient comes from it."""
+    size = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return torch.where(size > _LEAST, vectors / size.clamp_min(_LEAST), 0.0)
+
+
+def of_label(values: Tensor, labels: Tensor) -> Tensor:
+    """The value of the true class, k×b."""
+    return values.gather(2, labels[..., None])[..., 0]
+
+
+def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each @ weights.flatten()
+
+
+def _cross_entropy(seen: Seen, term: Term) -> Tensor:
+    return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 
 def _cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -35,4 +112,71 @@ def _cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Ten
     return slope.scatter_add_(2, labels[..., None], -weights[..., None])
 
 
-LOSSES = {"cross-entropy": Loss(_cross_entropy, _cross_entropy_slope)}
+def _dot_regression(seen: Seen, term: Term) -> Tensor:
+    rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
+    own = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
+    cosine = (unit(seen.features) * own).sum(dim=-1)
+    return seen.mean((cosine - 1).square() / 2)
+
+
+def _sphere(seen: Seen, term: Term) -> Tensor:
+    wanted = F.one_hot(seen.labels, seen.rows.shape[1])
+    return seen.mean((term.scale * seen.cosines() - wanted).square().mean(dim=-1))
+
+
+def _balanced(seen: Seen, term: Term) -> Tensor:
+    prior = term.gamma * torch.log(seen.held)[:, None]  # −∞: a class that the client lacks
+    return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
+
+
+def _scaled(seen: Seen, term: Term) -> Tensor:
+    share = seen.held / seen.held.sum(dim=1, keepdim=True)
+    logits = seen.scores * (seen.rows.shape[1] * share)[:, None]
+    return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
+
+
+def _divergence(seen: Seen, term: Term, scores: Tensor, given: Tensor) -> Tensor:
+    """τ²·KL(given ‖ ours) of softened softmaxes; a score of −∞ is a class left out."""
+    ours, theirs = (F.log_softmax(part / term.tau, dim=-1) for part in (scores, given))
+    gaps = (theirs - ours).masked_fill(theirs.isinf(), 0.0)
+    return seen.mean((theirs.exp() * gaps).sum(dim=-1)) * term.tau**2
+
+
+def _kd(seen: Seen, term: Term) -> Tensor:
+    return _divergence(seen, term, seen.scores, seen.received.scores)
+
+
+def _ntd(seen: Seen, term: Term) -> Tensor:
+    true = F.one_hot(seen.labels, seen.scores.shape[2]).bool()
+    both = (part.masked_fill(true, -torch.inf) for part in (seen.scores, seen.received.scores))
+    return _divergence(seen, term, *both)
+
+
+def _ld(seen: Seen, term: Term) -> Tensor:
+    return seen.mean((seen.scores - seen.received.scores).square().sum(dim=-1))
+
+
+def _fd(seen: Seen, term: Term) -> Tensor:
+    return seen.mean((seen.features - seen.received.features).square().mean(dim=-1))
+
+
+def _moon(seen: Seen, term: Term) -> Tensor:
+    ours, last = unit(seen.features), seen.last or seen.received
+    near, far = (
+        (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)
+    )
+    return seen.mean(F.softplus(far - near))  # −log e^a/(e^a + e^b)
+
+
+LOSSES = {
+    "cross-entropy": Loss(_cross_entropy, _cross_entropy_slope),
+    "dot-regression": Loss(_dot_regression),
+    "sphere": Loss(_sphere),
+    "balanced": Loss(_balanced),
+    "scaled": Loss(_scaled),
+    "kd": Loss(_kd),
+    "ntd": Loss(_ntd),
+    "ld": Loss(_ld),
+    "fd": Loss(_fd),
+    "moon": Loss(_moon),
+}

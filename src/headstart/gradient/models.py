@@ -1,6 +1,7 @@
 """The model that trains: an extractor (or features that are there already) and a linear head.
 
-logits = (φ(x)·Wᵀ + b)/T. Parameters are named arrays: `head.weight`, `head.bias`, and the
+logits = (φ(x)·Wᵀ + b)/T, or of random features of φ(x), through which gradients flow; their ω and β
+come from a seed and never move. Parameters are named arrays: `head.weight`, `head.bias`, and the
 extractor's own names under `extractor.`. On a client each has a leading axis, the clients trained
 together: features take any number of clients, an extractor one at a time.
 """
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,12 +22,16 @@ from torch import Tensor
 
 from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import whole
-from headstart.gradient.losses import LOSSES
+from headstart.gradient.losses import LOSSES, Seen
 from headstart.gradient.networks import DIMENSIONS, module_of, scaling
-from headstart.gradient.recipe import Part
+from headstart.gradient.recipe import Local, Objective, Part
 from headstart.heads.base import choice, number
 from headstart.heads.features import RandomFeatures
 from headstart.heads.linear import LinearHead
+
+with warnings.catch_warnings():  # told once a process: features of a cache are read-only, and so
+    warnings.simplefilter("ignore")  # torch warns of writing to them, which nobody does
+    torch.from_numpy(np.frombuffer(b"0", np.uint8))
 
 Arrays = dict[str, NDArray[np.float32]]
 Policy = Literal["frozen", "average", "local"]
@@ -37,7 +43,8 @@ class Spec:
     """A model in plain values, as a step carries it.
 
     `network`: a name, or None for features; `batch_norm`: its running statistics stay as they are
-    ("frozen"), are averaged with the model, or stay with each client ("local").
+    ("frozen"), are averaged with the model, or stay with each client ("local"). `dimension`: what
+    the head takes, so that of random features where there are any.
     """
 
     classes: int
@@ -72,6 +79,19 @@ def build(spec: Spec) -> Model:
     return Model(spec)
 
 
+def mapped(map_: RandomFeatures, features: Tensor) -> Tensor:
+    """√(2/D)·cos(zω + β), in float64 as there: zω may be large, and a cosine forgets nothing."""
+    omega, beta = _frequencies(map_, features.shape[-1])
+    turned = torch.cos(features.double() @ omega + beta)
+    return (turned * math.sqrt(2 / map_.dimension)).float()
+
+
+@functools.lru_cache(maxsize=2)
+def _frequencies(map_: RandomFeatures, d: int) -> tuple[Tensor, Tensor]:
+    omega, beta = map_.frequencies(d)
+    return torch.from_numpy(omega), torch.from_numpy(beta)
+
+
 class Model:
     """Forward and backward of a specification; it holds no parameters."""
 
@@ -79,10 +99,12 @@ class Model:
         self.spec = spec
         self.module = module_of(spec.network) if spec.network else None
         self.scaling = scaling(spec.network) if spec.network else None
-        found = DIMENSIONS.get(spec.network or "", spec.dimension)
-        if found != spec.dimension:
+        self.map = RandomFeatures(*spec.feature_map) if spec.feature_map else None
+        self.extracted_dimension = DIMENSIONS.get(spec.network or "", spec.dimension)
+        if self.map is None and self.extracted_dimension != spec.dimension:
             raise HeadstartError(
-                f"dimension: expected {found} for {spec.network}, got {spec.dimension}"
+                f"dimension: expected {self.extracted_dimension} for {spec.network}, "
+                f"got {spec.dimension}"
             )
         own = dict(self.module.named_parameters()) if self.module else {}
         kept = dict(self.module.named_buffers()) if self.module else {}
@@ -139,9 +161,8 @@ class Model:
 
     def inputs(self, samples: NDArray[Any]) -> Tensor:
         """What a client holds, as the model takes it."""
-        if self.spec.feature_map:
-            samples = RandomFeatures(*self.spec.feature_map)(samples)
         if self.module is None:
+            samples = self.map(samples) if self.map else samples
             if samples.shape[1:] != (self.spec.dimension,):
                 wanted = f"n×{self.spec.dimension}"
                 raise DataError(f"features: expected {wanted}, got shape {samples.shape}")
@@ -157,6 +178,11 @@ class Model:
         return torch.from_numpy(np.ascontiguousarray(samples, np.float32))
 
     def features(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
+        """What the head takes, k×b×d: φ(x), or random features of it."""
+        found = self.extracted(params, x, training)
+        return found if self.module is None or self.map is None else mapped(self.map, found)
+
+    def extracted(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
         """φ(x), k×b×d; a batch of one has no statistics of its own, it takes the running ones."""
         if self.module is None or self.scaling is None:
             return x
@@ -178,27 +204,60 @@ class Model:
         scores = features @ weight.transpose(1, 2) + bias[:, None, :]
         return scores if self.spec.temperature == 1 else scores / self.spec.temperature
 
+    def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Seen:
+        """A batch through the model, as losses look at it."""
+        features = self.features(params, batch.x, training)
+        scores = self.logits(params, features)
+        rows = params["head.weight"]
+        return Seen(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
+
+    def value(
+        self,
+        objective: Objective,
+        params: Mapping[str, Tensor],
+        batch: Batch,
+        local: Local | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Of an objective on a batch, summed over clients; `local` knows its terms' models."""
+        seen = self.seen(params, batch, training)
+        others = max((term.references for term in objective), default=0)
+        if others and local:
+            with torch.no_grad():
+                given = {**params, **local.given}
+                last = {**given, **local.memory.get("last", {})}
+                models = [self._beside(one, batch, training) for one in (given, last)[:others]]
+            seen = replace(seen, given=models[0], last=models[-1])
+        parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
+        return torch.stack(parts).sum()
+
+    def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+        """Another model on the same batch, normalized the same way; its statistics stay."""
+        kept = {name: params[name].clone() for name in self.statistics}
+        return self.seen({**params, **kept}, batch, training)
+
     def gradient(
         self,
-        loss: str,
+        objective: Objective,
         params: Mapping[str, Tensor],
         moving: Iterable[str],
         batch: Batch,
         room: Mapping[str, Tensor] | None = None,
+        local: Local | None = None,
     ) -> dict[str, Tensor]:
-        """∂loss/∂params for the names that move; each client's own. Of a head alone it may be in
-        `room`, memory that the next one overwrites.
+        """∂objective/∂params for the names that move; each client's own. Of a head alone it may be
+        in `room`, memory that the next one overwrites.
 
         Where an extractor moves, batch norm updates its running statistics in `params` (unless
         they are frozen).
         """
-        moving, found = tuple(moving), LOSSES[loss]
+        moving, first = tuple(moving), LOSSES[objective[0].name]
         deep = not all(name.startswith("head.") for name in moving)
-        if found.slope and not deep:
+        if first.slope and len(objective) == 1 and objective[0].weight == 1 and not deep:
             with torch.no_grad():
                 features = self.features(params, batch.x)
                 logits = batch.masked(self.logits(params, features))
-                slope = found.slope(logits, batch.y, batch.weights)
+                slope = first.slope(logits, batch.y, batch.weights)
                 if self.spec.temperature != 1:
                     slope /= self.spec.temperature
                 place = room["head.weight"][: len(slope)] if room else None
@@ -209,10 +268,10 @@ class Model:
                 return {name: whole[name] for name in moving}
         leaves = {name: params[name].detach().requires_grad_() for name in moving}
         with torch.enable_grad():
-            whole = {**params, **leaves}
-            logits = batch.masked(self.logits(whole, self.features(whole, batch.x, deep)))
-            value = found.value(logits, batch.y, batch.weights)
-            slopes = torch.autograd.grad(value, list(leaves.values()))
+            value = self.value(objective, {**params, **leaves}, batch, local, deep)
+            if not value.requires_grad:  # nothing that moves takes part
+                return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+            slopes = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
         return dict(zip(moving, slopes, strict=True))
 
 
@@ -247,6 +306,7 @@ class Batch:
     y: Tensor
     weights: Tensor
     mask: Tensor | float = 0.0  # k×1×C, −∞ for classes that cannot be predicted (OLL)
+    counts: Tensor | None = None  # k×C, of each client's samples
 
     def masked(self, logits: Tensor) -> Tensor:
         return logits + self.mask if isinstance(self.mask, Tensor) else logits
@@ -258,12 +318,12 @@ class Batch:
         if len(self.x) == 1:  # taken out, so that batch norm does not see the others
             x, y, weights = (part[:, which::2] for part in (self.x, self.y, self.weights))
             size = weights.sum()
-            return Batch(x, y, weights / size, self.mask) if size > 0 else self
+            return replace(self, x=x, y=y, weights=weights / size) if size > 0 else self
         taken = self.weights.clone()
         taken[:, 1 - which :: 2] = 0
         size = taken.sum(dim=1, keepdim=True)
         taken = torch.where(size > 0, taken / size.clamp_min(1e-30), self.weights)
-        return Batch(self.x, self.y, taken, self.mask)
+        return replace(self, weights=taken)
 
 
 # -- parameters as arrays --------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 A client of round t receives the model θᵗ, trains it for a few passes over its samples,
 θ ← θ − η·step, and sends its weighted difference w·(θ − θᵗ). The server steps along the mean.
 
-    loss          what is descended on a batch
+    objective     what is descended on a batch: losses and terms, weighted
+    trains        the only part that it trains, where the other stays as it is
     personal      the part of the model that stays with each client
     passes        which parts move, in which order
     correct       from the gradient to the step
@@ -24,17 +25,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from headstart.gradient.tree import Tree, add
+from headstart.gradient.tree import Tree, add, spread
 from headstart.heads.base import number
 
 Part = Literal["model", "extractor", "head"]
 PARTS: tuple[Part, ...] = ("model", "extractor", "head")
 
 
-class Gradient(Protocol):
-    """∇ of the mean loss of this batch, anywhere; `half` 0 or 1 is every other sample of it."""
+@dataclass(frozen=True)
+class Term:
+    """A loss or a term of `losses` by name, at a weight; the other settings are those it names."""
 
-    def __call__(self, at: Tree, half: int | None = None) -> dict[str, Any]: ...
+    name: str
+    weight: float = 1.0
+    tau: float = 1.0
+    scale: float = 1.0
+    gamma: float = 1.0
+
+    @property
+    def references(self) -> int:
+        """How many models besides the one that trains it looks through."""
+        return {"kd": 1, "ntd": 1, "ld": 1, "fd": 1, "moon": 2}.get(self.name, 0)
+
+
+Objective = tuple[Term, ...]
+CROSS_ENTROPY: Objective = (Term("cross-entropy"),)
+
+
+class Gradient(Protocol):
+    """∇ of the mean objective of this batch, anywhere, or of another (`of`).
+
+    `half` 0 or 1 is every other sample of the batch.
+    """
+
+    def __call__(
+        self, at: Tree, half: int | None = None, of: Objective | None = None
+    ) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -63,14 +89,14 @@ class End:
 
     params: Tree
     local: Local
-    steps: Any  # an axis of clients, shaped to divide the arrays of a tree: use `by_step`
+    steps: Any  # an axis of clients
 
     def by_step(self, tree: Tree) -> dict[str, Any]:
         """tree/(Tη), for a client's own number of steps T."""
-        shaped = {
-            name: self.steps.reshape(-1, *[1] * (array.ndim - 1)) for name, array in tree.items()
+        return {
+            name: array / (spread(self.steps, array) * self.local.rate)
+            for name, array in tree.items()
         }
-        return {name: array / (shaped[name] * self.local.rate) for name, array in tree.items()}
 
 
 Correction = Callable[[Gradient, Tree, Local], dict[str, Any]]
@@ -138,7 +164,10 @@ def nothing(end: End) -> dict[str, Tree]:
 
 @dataclass(frozen=True)
 class Recipe:
-    loss: str = "cross-entropy"
+    objective: Objective = CROSS_ENTROPY
+    trains: Part | None = None
+    directions: bool = False  # a head counts by the directions of its rows alone
+    rate: float = 0.1  # the learning rate from nothing, for who does not give one
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain

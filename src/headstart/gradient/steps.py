@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from torch import Tensor
 from headstart import gradient
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
     Params,
@@ -31,14 +33,14 @@ from headstart.gradient.engine import (
     finite,
     local_update,
 )
-from headstart.gradient.losses import LOSSES
 from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
-from headstart.gradient.recipe import PARTS, Part, Recipe
+from headstart.gradient.recipe import PARTS, Local, Part, Recipe
 from headstart.gradient.tree import only
 from headstart.heads.base import choice
 from headstart.statistics.vectors import Vectors
 
 DEFAULT = Training()
+_SMALL = 2**23  # samples × parameters
 TOGETHER = 16  # clients in a group: their parameters stay in the cache
 
 
@@ -84,7 +86,10 @@ class Job:
 
 
 def update(job: Job, round_: int, *, watch: bool = False) -> Step:
-    """Ask for a round's training; `watch` also asks for the loss of the received model."""
+    """Ask for a round's training; `watch` also asks for the loss of the received model.
+
+    With samples from outside in the broadcast, their diagnosis is asked for as well.
+    """
     return Step("update", {"job": job.plain, "round": round_, "watch": watch})
 
 
@@ -125,18 +130,47 @@ def _update(
 
     ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others.
     """
-    with torch.no_grad():
-        job = Job.of(params["job"])
+    job = Job.of(params["job"])
+    with torch.no_grad(), _few_threads(job, clients):
         told = heard(job, words, params["round"])
-        answers = [_silence(job, 1 + len(job.recipe.extra_names), 4)]
+        at = _outside(words)
+        more = 0 if at is None else diagnose.NUMBERS
+        answers = [_silence(job, 1 + len(job.recipe.extra_names), 4 + more)]
         for ids, group in groups(job, clients, words["classes"]):
             members = [clients[name] for name in ids]
             trained = train(job, group, told, members)
-            answers.append(_answer(job, group, told, trained, params.get("watch", False)))
+            answer = _answer(job, group, told, trained, params.get("watch", False))
+            if at is not None:
+                seen = diagnose.diagnosed(job.model, group, told, trained, words, at)
+                answer = Vectors(answer.vectors, np.concatenate([answer.numbers, seen]))
+            answers.append(answer)
             sent = {"": torch.from_numpy(answers[-1].vectors)}
             finite(f"round {told.round + 1}", job.training.rate, (sent, *trained.memory.values()))
             keep(job, trained, members)
-        yield tuple(clients), _sent(answers)
+    yield tuple(clients), _sent(answers)
+
+
+@contextmanager
+def _few_threads(job: Job, clients: Mapping[str, ClientData]) -> Iterator[None]:
+    """One thread for small work: two would wait for each other, on a busy machine for long."""
+    samples = sum(len(client.labels) for client in clients.values())
+    params = sum(math.prod(job.model.shapes[name]) for name in job.names.moving)
+    threads = torch.get_num_threads()
+    if samples * params > _SMALL or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _outside(words: Arrays) -> NDArray[np.int64] | None:
+    """Where the labels of samples from outside stand, if there are any."""
+    if "outside/labels" not in words:
+        return None
+    return positions(words["outside/labels"], words["classes"])
 
 
 def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -> Vectors:
@@ -187,7 +221,9 @@ def _gradient(
         for ids, group in groups(job, clients, words["classes"]):
             at = {**told.params, **{n: told.params[n].clone() for n in job.model.statistics}}
             for _, batch in group.whole():
-                row = _sum(job.model.gradient(job.recipe.loss, at, steered, batch))
+                known = Local(told.params, {}, told.server, job.training.rate)
+                found = job.model.gradient(job.recipe.objective, at, steered, batch, None, known)
+                row = _sum(found)
                 row = np.pad(row, (0, size - len(row)))
                 answers.append(Vectors(row[None], np.zeros(1)))
             answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]))
@@ -245,7 +281,8 @@ def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = 
         mask = torch.full((len(classes),), -torch.inf)
         mask[torch.from_numpy(np.unique(y))] = 0.0
     x = job.model.inputs(client.features).numpy()
-    made = Samples(x, y, client.secret or b"", mask)
+    counts = torch.from_numpy(np.bincount(y, minlength=len(classes)).astype(np.float32))
+    made = Samples(x, y, client.secret or b"", mask, counts, client.looks)
     if not oll and np.may_share_memory(x, client.features):
         _KEPT[client] = job.spec, classes, made
     return made
@@ -309,10 +346,9 @@ def _recalled(
 
 def _loss(job: Job, group: Group, told: Told) -> float:
     """Σ over clients of the mean loss of the received model on their samples."""
-    value = LOSSES[job.recipe.loss].value
-    found = 0.0
-    for _, batch in group.whole():
-        features = job.model.features(told.params, batch.x)
-        logits = job.model.logits(told.params, features)
-        found += float(value(logits, batch.y, batch.weights))
-    return found
+    known = Local(told.params, {}, told.server, job.training.rate)
+    values = (
+        job.model.value(job.recipe.objective, told.params, batch, known)
+        for _, batch in group.whole()
+    )
+    return sum(map(float, values))

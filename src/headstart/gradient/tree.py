@@ -35,6 +35,16 @@ def only(tree: Tree, names: Iterable[str]) -> dict[str, Any]:
     return {name: tree[name] for name in names}
 
 
+def spread(factors: Any, array: Any) -> Any:
+    """A number a client, shaped to multiply an array of theirs."""
+    return factors.reshape(-1, *[1] * (array.ndim - 1))
+
+
+def lengths(tree: Tree) -> Any:
+    """‖tree‖ of every client."""
+    return sum((a * a).reshape(len(a), -1).sum(1) for a in tree.values()) ** 0.5
+
+
 def squares(tree: Tree) -> float:
     """‖tree‖²."""
     return float(sum((a * a).sum() for a in tree.values()))

@@ -43,6 +43,13 @@ class RandomFeatures:
     def settings(self) -> dict[str, Any]:
         return asdict(self)
 
+    def frequencies(self, d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """ω (d×D) and β (D), for who applies the map elsewhere."""
+        if d > _MOST_DIMENSIONS:
+            raise DataError(f"features: expected at most {_MOST_DIMENSIONS} dimensions, got {d}")
+        steps, phases = _frequencies(d, self.dimension, self.seed)
+        return steps / (_GRID * self.bandwidth), phases
+
     @property
     def lattice(self) -> Lattice:
         """|φ| ≤ √(2/D): a bound of its own, so that no bit of the lattice is wasted."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from headstart.data.shift import CHANNELS
 from headstart.files import write_text
 from headstart.report import compare_plots as plots
 from headstart.report.axis import STRETCHED
 from headstart.report.columns import Column, grouped_table, seconds
+from headstart.report.diagnoses import diagnoses
 from headstart.report.html import render
 from headstart.report.markup import Tile, card, figure, section, table
 from headstart.report.outcomes import (
@@ -19,6 +21,7 @@ from headstart.report.outcomes import (
     accuracies,
     as_csv,
     as_markdown,
+    domains,
     final,
     personal,
     reached,
@@ -32,6 +35,7 @@ from headstart.report.values import (
     Results,
     flops,
     number,
+    part,
     percent,
     plain,
     points,
@@ -61,8 +65,9 @@ def compare_page(results: Sequence[Results], title: str = "") -> str:
     """The whole page as a string."""
     many = f"{len(results)} sentences, side by side" if len(results) != 1 else "One sentence"
     told = {"sentences": list(results)}
-    made = (achieved(told), price(told), to_targets(told), clients(told))
-    return render(title or many, _summary(results), _tiles(results), made, "Headstart.")
+    summary = " ".join(words for words in (_summary(results), _images(results)) if words)
+    made = (achieved(told), price(told), to_targets(told), clients(told), diagnoses(results))
+    return render(title or many, summary, _tiles(results), made, "Headstart.")
 
 
 # -- above all -------------------------------------------------------------------------------------
@@ -99,6 +104,20 @@ def _summary(results: Sequence[Results]) -> str:
     return f"{words}. {_name(found[0])} comes within a point of that for the fewest bytes, {least}."
 
 
+def _images(results: Sequence[Results]) -> str:
+    """What was done to the colours of images, for all sentences alike."""
+    told = part(results[0], "images") if results else {}
+    words = []
+    if number(told.get("shift")) is not None:
+        words.append(
+            f"Images are shifted by δ = {told['shift']:g}: clients, and test images, fall into "
+            "three groups in which red, green or blue is that much stronger."
+        )
+    if told.get("augment"):
+        words.append("FedRDN normalizes training images with the channels of a random client.")
+    return " ".join(words)
+
+
 def _tiles(results: Sequence[Results]) -> list[Tile]:
     found = []
     best, own = _best(results, final), _best(results, _after)
@@ -124,7 +143,9 @@ def achieved(told: Results) -> str:
         "no client holds. Personal: on the clients' own test parts, before and after they made the "
         "model their own; weighted by their test samples, or every client counting the same. "
         "Bytes: of the whole federation. FLOPs: of a client, the mean over all, a multiply-add "
-        "counting once. Formula: as the papers count them, with 4 bytes a number.",
+        "counting once. Done: pass by pass, a backward pass as two forward ones. Torch: its "
+        "counter over those passes, which leaves out gradients that nobody needs. Formula: as "
+        "the papers count them, with 4 bytes a number.",
         wide=True,
     )
     lead = "What every sentence achieves, for whom, and what it takes."
@@ -177,6 +198,7 @@ def to_targets(told: Results) -> str:
             ("Bytes up", "up", size),
             ("Bytes up, by formula", "formula_up", size),
             ("FLOPs a client", "flops", flops),
+            ("FLOPs a client, counted by torch", "counted", flops),
             ("FLOPs a client, by formula", "formula_flops", flops),
         )
     ]
@@ -260,12 +282,17 @@ def _arrow(which: str) -> Callable[[Results], str]:
     return show
 
 
+def _domain(name: str) -> Callable[[Results], Any]:
+    return lambda result: domains(result)[name]
+
+
 def _cost(key: str) -> Callable[[Results], Any]:
     return lambda result: spent(result, key)
 
 
 _GROUPS = (
     ("", (Column("accuracy", final, percent, max),)),
+    ("Test images with more", tuple(Column(n, _domain(n), percent, max) for n in CHANNELS)),
     (
         "Personal, before → after",
         (
@@ -293,6 +320,7 @@ _GROUPS = (
         "FLOPs a client",
         (
             Column("done", _cost("flops"), flops, min),
+            Column("torch", _cost("counted"), flops),
             Column("formula", _cost("formula_flops"), flops),
         ),
     ),

@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.shift import CHANNELS
 from headstart.report.values import MISSING, Results, number, part, rows
 
 Array = NDArray[np.float64]
 Point = dict[str, float | None]
-_COSTS = ("up", "down", "flops", "formula_up", "formula_flops")
+_COSTS = ("up", "down", "flops", "counted", "formula_up", "formula_flops")
 
 
 # -- a curve ---------------------------------------------------------------------------------------
@@ -63,6 +64,12 @@ def final(result: Results) -> float | None:
     known = accuracies(result)
     told = number(result.get("accuracy"))
     return told if told is not None else known[-1] if known else None
+
+
+def domains(result: Results) -> dict[str, float | None]:
+    """The accuracy by the domain of the test images, where their colours were shifted."""
+    told = part(part(result, "images"), "accuracy")
+    return {name: number(told.get(name)) for name in CHANNELS}
 
 
 # -- the price of an accuracy ----------------------------------------------------------------------
@@ -151,6 +158,10 @@ def _of_personal(read: Callable[[Personal], float]) -> Read:
     return of
 
 
+def _of_domain(name: str) -> Read:
+    return lambda result: domains(result).get(name)
+
+
 def _spent(key: str, unit: float = 1.0) -> Read:
     def of(result: Results) -> float | None:
         found = spent(result, key)
@@ -169,6 +180,7 @@ def _hundred(read: Read) -> Read:
 
 _TABLE: dict[str, tuple[Read, str]] = {
     "accuracy %": (_hundred(final), ".1f"),
+    **{f"{name} %": (_hundred(_of_domain(name)), ".1f") for name in CHANNELS},
     "before %": (_hundred(_of_personal(lambda own: own.weighted[0])), ".1f"),
     "after %": (_hundred(_of_personal(lambda own: own.weighted[1])), ".1f"),
     "plain before %": (_hundred(_of_personal(lambda own: own.plain[0])), ".1f"),
@@ -180,6 +192,7 @@ _TABLE: dict[str, tuple[Read, str]] = {
     "MB down": (_spent("down", 1e6), ""),
     "formula MB up": (_spent("formula_up", 1e6), ""),
     "GFLOPs a client": (_spent("flops", 1e9), ""),
+    "torch GFLOPs": (_spent("counted", 1e9), ""),
     "formula GFLOPs": (_spent("formula_flops", 1e9), ""),
     "seconds": (lambda result: number(result.get("seconds")), ".1f"),
 }
@@ -189,6 +202,7 @@ _PRICES = {
     "formula MB up": ("formula_up", 1e6, ""),
     "MB both ways": ("both", 1e6, ""),
     "GFLOPs a client": ("flops", 1e9, ""),
+    "torch GFLOPs": ("counted", 1e9, ""),
     "formula GFLOPs": ("formula_flops", 1e9, ""),
 }
 
@@ -196,12 +210,13 @@ _PRICES = {
 def table_rows(results: Sequence[Results], brief: bool = False) -> Rows:
     """A sentence a row: what it achieves and what it costs; columns without values are left out.
 
-    `brief`, for terminals: without plain means and formulas.
+    `brief`, for terminals: without plain means, formulas, torch's count and domains.
     """
     known = {title: [read(result) for result in results] for title, (read, _) in _TABLE.items()}
     kept = [title for title, values in known.items() if any(v is not None for v in values)]
     if brief:
-        kept = [title for title in kept if title.split()[0] not in ("plain", "formula")]
+        long = ("plain", "formula", "torch", *CHANNELS)
+        kept = [title for title in kept if title.split()[0] not in long]
     body = [
         (_sentence(result), *(_written(known[title][at], _TABLE[title][1]) for title in kept))
         for at, result in enumerate(results)

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart import gradient
 from headstart.errors import HeadstartError
 from headstart.evaluate import PERSONAL
 from headstart.federation import steps
 from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
+from headstart.gradient.recipe import Recipe
 from headstart.gradient.steps import Job, broadcast
 from headstart.heads.linear import LinearHead
 from headstart.runs.federate import Prepared
 from headstart.runs.rates import rate_of
 from headstart.runs.world import Stage, World
-from headstart.sentences import Phase
+from headstart.sentences import Phase, folded
 
 BATCH, EPOCHS = 64, 25
 
@@ -47,8 +49,7 @@ def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
     """Every client trains alone, from the model it has."""
     job, home = check(world, stage, phase)
     judge(world, stage, job, home)
-    samples = sum(len(client.labels) for client in world.prepared.simulator.data.values())
-    world.meter.alone(job, samples, home.epochs)
+    world.meter.alone(world.prepared, job, home.epochs)
     world.point(number, home.epochs, None)
     return stage
 
@@ -56,7 +57,7 @@ def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
 def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
     """What a phase at home is told, or why it cannot be; a closed form trains nothing."""
     config = world.prepared.config
-    if not config.held_out:
+    if not config.personal:
         raise HeadstartError(f"{phase}: expected held-out parts to test on; give held_out=0.45")
     if phase.kind == "closed":
         if phase.settings:
@@ -71,18 +72,44 @@ def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
         raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
     told: dict[str, Any] = dict(phase.settings)
     told = {"rate" if key == "lr" else key: value for key, value in told.items()}
+    algorithm, settings = _like(stage, told.pop("like", None))
+    recipe = gradient.make(algorithm, settings)
     part = trained_part(world, phase)
+    if phase.part is None:  # a part that is named trains whatever the algorithm does
+        part = only_part(world, phase, recipe, part)
     own: dict[str, Any] = {key: told.pop(key) for key in ("strength", "every_epoch") if key in told}
     known = [one.name for one in fields(Training) if one.name != "epochs"]
     strange = ", ".join(key for key in told if key not in known)
     if strange:
-        expected = ", ".join(["strength", "every_epoch", *known])
+        expected = ", ".join(["like", "strength", "every_epoch", *known])
         raise HeadstartError(f"FP: expected settings among {expected}, got {strange}")
-    training = Training(**{"rate": rate_of(stage, part), "batch": BATCH, **told})
+    training = Training(**{"rate": rate_of(stage, part, recipe), "batch": BATCH, **told})
     home = Home(epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(world, stage), **own)
-    job = Job("fedavg", stage.spec, training, part)
+    job = Job(algorithm, stage.spec, training, part, settings)
     _ = job.names  # which refuses a part that this model has not
     return job, home
+
+
+def _like(stage: Stage, said: Any) -> tuple[str, dict[str, Any]]:
+    """Whose objective a client descends at home: the last training's, or that of an algorithm."""
+    if said is None:
+        last = stage.last
+        return (last.algorithm, dict(last.settings or {})) if last else ("fedavg", {})
+    names = {folded(name): name for name in gradient.catalogue()}
+    if folded(str(said)) not in names:
+        raise HeadstartError(f"like: expected one of {', '.join(names.values())}, got {said!r}")
+    return names[folded(str(said))], {}
+
+
+def only_part(world: World, phase: Phase, recipe: Recipe, part: Any) -> Any:
+    """What a method trains that leaves the other part as it is; of any other, `part`."""
+    if recipe.trains is None:
+        return part
+    if phase.part not in (None, recipe.trains):
+        raise HeadstartError(f"{phase}: expected to train the {recipe.trains} alone")
+    if not world.prepared.config.network:
+        raise HeadstartError(f"{phase}: expected an extractor that trains (network=…), got none")
+    return recipe.trains
 
 
 def trained_part(world: World, phase: Phase) -> Any:
@@ -123,7 +150,10 @@ def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None 
         shared = simulator.evaluate(at_home(stage.plain, Home()), plain)
         own = simulator.evaluate(at_home(job, home, begin=stage.job), words)
     rows = {}
-    for name in simulator.clients:
+    answered = [name for name in simulator.clients if name in own and name in shared]
+    if not answered:  # over a network some may be silent
+        raise HeadstartError("at home: expected an answer of some client, got none")
+    for name in answered:
         sizes, hits = results(own[name])
         rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
     world.personal = _told(rows)

@@ -78,6 +78,11 @@ def _mark(message: bytes) -> str:
 def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
+    if config.shift is not None:
+        raise HeadstartError(
+            f"shift: expected a run of images as they are, got one shifted by {config.shift:g}, "
+            "in which a new client has no domain"
+        )
     about = folder.model().provenance.get("extractor")
     samples = read_data(data, config, about=about).data
     if samples.dimension != folder.dimension:
@@ -127,7 +132,10 @@ def _save(
 ) -> LinearHead:
     """The new total, then the new model; the calibrated temperature stays."""
     old = folder.model()
-    about = {**model.provenance, "extractor": old.provenance["extractor"]}
+    kept: dict[str, Any] = {
+        key: value for key, value in old.provenance.items() if key in ("extractor", "shift")
+    }
+    about = {**model.provenance, **kept}
     model = replace(model, temperature=old.temperature, provenance=about)
     folder.save_total(after, folder.dimension, members)
     model.save(folder.path / "model.safetensors")

@@ -62,6 +62,9 @@ class RunConfig(BaseModel):
     test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
     partition: Named | None = Field(None, description="how to make clients; none: the data's own")
     held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
+    matched: bool = Field(
+        False, description="test each client on outside test samples of its own class frequencies"
+    )
     minimum: int = Field(1, ge=1, description="clients with fewer samples are left out")
     heads: list[Named] = Field(
         default_factory=lambda: [Named(name="fed3r")], min_length=1, description="first: the model"
@@ -80,6 +83,13 @@ class RunConfig(BaseModel):
     network: str | None = Field(None, description="to train on images: a network's name")
     pixels: int = Field(32, ge=8, description="side of the images a network trains on")
     batch_norm: Literal["frozen", "average", "local"] = "frozen"
+    shift: float | None = Field(
+        None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
+    )
+    augment: Literal["fedrdn"] | None = Field(None, description="of images a network trains on")
+    diagnostics: bool = Field(
+        False, description="what training does to features, on some test samples, in the report"
+    )
     evaluate_every: int = Field(1, ge=1, description="rounds")
     checkpoint_every: int = Field(10, ge=1, description="rounds that a kill may cost")
     writers: list[Literal["tensorboard", "mlflow", "wandb"]] = []
@@ -115,11 +125,24 @@ class RunConfig(BaseModel):
     def _known(self) -> RunConfig:
         if self.exact and self.precision is not None:
             raise ValueError("precision: exact statistics travel whole; give exact: false with it")
+        if self.shift is not None and self.skip_corrupt:
+            raise ValueError("shift: expected images that can all be decoded, got skip_corrupt")
+        if self.shift is not None and self.matched:
+            raise ValueError("matched: with shift, test images have domains that no client chose")
+        if self.augment is not None and self.network is None:
+            raise ValueError("augment: expected a network that trains on images; give network")
+        if self.matched and self.held_out:
+            raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:
             check_settings("partition", self.partition, PARTITIONERS, given=1)
         for head in self.heads:
             check_settings("heads", head, heads.federated())
         return self
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients have test parts of their own."""
+        return self.matched or self.held_out > 0
 
 
 def parsed(text: str) -> Sentence:

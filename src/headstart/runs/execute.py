@@ -32,6 +32,8 @@ _TOGETHER = 256  # uploads folded at once: what the server holds does not grow w
 
 def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dict[str, Any]:
     """Execute a configuration into a folder; what the report shows is returned."""
+    if config.augment is not None:
+        raise HeadstartError(f"augment: expected phases that train, got none for {config.augment}")
     folder = RunFolder(Path(path))
     prepared = prepare(config, progress)
     folder.create(prepared.config, prepared.digest())
@@ -76,6 +78,7 @@ def federate(
     leverage = head_leverage(prepared, head, sum_)
     model = calibrated(prepared, model, leverage)
     model.provenance["extractor"] = prepared.extractor
+    prepared.colours.note(model.provenance)
     pooled, bits = _pooled(prepared, head, sum_)
     sizes = message_sizes(prepared, head)
     return Outcome(
@@ -178,7 +181,7 @@ def message_sizes(prepared: Prepared, head: Any, most: int = 200) -> dict[str, f
 
 def head_leverage(prepared: Prepared, head: Any, sum_: Any) -> Leverage:
     """Of the samples on their own scores, where a head knows it and something asks for it."""
-    asked = prepared.config.held_out or prepared.config.temperature == "left-out"
+    asked = prepared.config.personal or prepared.config.temperature == "left-out"
     if not asked or not hasattr(head, "leverage"):
         return Leverage()
     with threads.for_size(sum_.dimension):
@@ -193,7 +196,7 @@ def calibrated(prepared: Prepared, model: LinearHead, leverage: Leverage) -> Lin
 
 
 def tested_at_home(prepared: Prepared, model: LinearHead, leverage: Leverage) -> Personal | None:
-    if not prepared.config.held_out:
+    if not prepared.config.personal:
         return None
     step = steps.personal(prepared.config.smoothing, leverage)
     return personal(prepared.simulator.evaluate(step, steps.with_head(model)))

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
-from headstart.data.partition import PARTITIONERS, Partition, natural, personal_split
+from headstart.data.images import ImageSet
+from headstart.data.partition import PARTITIONERS, Partition, matched, natural, personal_split
+from headstart.data.shifted import shifted
 from headstart.errors import DataError
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
+from headstart.runs.colours import Colours, fedrdn
 from headstart.runs.config import RunConfig
-from headstart.runs.inputs import PIXELS, Extraction, Input, Progress, holds_images, read, silent
+from headstart.runs.inputs import (
+    PIXELS,
+    Change,
+    Extraction,
+    Input,
+    Progress,
+    holds_images,
+    read,
+    silent,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A federation ready to run: its clients, the outside test set, and what the split is like.
 
-    In its `config` the bound of the lattice is a number.
+    In its `config` the bound of the lattice is a number. `colours`: what was done to images.
     """
 
     config: RunConfig
@@ -34,6 +47,7 @@ class Prepared:
     heterogeneity: Heterogeneity
     simulator: Simulator
     extractor: dict[str, Any] | None = None
+    colours: Colours = field(default_factory=Colours)
 
     def digest(self) -> str:
         """SHA-256 of every client's samples: what an interrupted run must find again."""
@@ -54,6 +68,7 @@ def read_data(
     config: RunConfig,
     progress: Progress = silent,
     about: Mapping[str, Any] | None = None,
+    change: Change | None = None,
 ) -> Input:
     """Features; images and sentences go through the configuration's extractor (or a head's)."""
     columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
@@ -68,32 +83,79 @@ def read_data(
     asked = (
         holds_images(source) or config.network or config.text or config.extractor or config.weights
     )
-    return read(source, columns, told if asked else None, progress, about=about)
+    how = told if asked else None
+    return read(source, columns, how, progress, about=about, change=change)
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """Who holds what: the outside test set, and each client's training and held-out part.
+
+    It depends on labels, clients and domains alone, never on features.
+    """
+
+    data: Dataset  # whose `test` says what is outside
+    train: Dataset
+    test: Dataset
+    kept: Partition
+    held: Partition
 
 
 def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:
-    found = read_data(config.data, config, progress)
-    data = found.data
-    if data.test is None:
-        data = data.with_test(config.test_fraction, config.seed)
-    train, test = data.train_part(), data.test_part()
-    if not len(train) or not len(test):
-        raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
+    change = None if config.shift is None else functools.partial(_shifted, config)
+    found = read_data(config.data, config, progress, change=change)
+    dealt = deal(config, found.data)
+    train, test, kept = dealt.train, dealt.test, dealt.kept
     config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
-    whole = make_partition(config, train)
-    minimum = max(config.minimum, 1)
-    kept, held = personal_split(whole, train.labels, config.held_out, minimum, config.seed)
-    if not len(kept):
-        raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
+    clients = _clients(train, kept, dealt.held)
+    if config.matched:
+        clients = _matched(clients, dealt, config.seed)
+    simulator = Simulator(clients, config.seed, config.precision)
+    colours = Colours()
+    if config.shift is not None:
+        colours = Colours.shifted(config.shift, kept.names, len(test), config.seed)
+    if config.augment == "fedrdn":
+        simulator, test, colours = fedrdn(simulator, test, found.extractor or {}, colours)
     return Prepared(
         config,
         train,
         test,
         kept,
         describe(kept, train.labels),
-        Simulator(_clients(train, kept, held), config.seed, config.precision),
+        simulator,
         found.extractor,
+        colours,
     )
+
+
+def deal(config: RunConfig, data: Dataset) -> Dealt:
+    """Split and partition."""
+    if data.test is None:
+        data = data.with_test(config.test_fraction, config.seed)
+    train, test = data.train_part(), data.test_part()
+    if not len(train) or not len(test):
+        raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
+    whole = make_partition(config, train)
+    minimum = max(config.minimum, 1)
+    kept, held = personal_split(whole, train.labels, config.held_out, minimum, config.seed)
+    if not len(kept):
+        raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
+    return Dealt(data, train, test, kept, held)
+
+
+def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:
+    """Before their features are known: every client's images, and the test set's, shifted."""
+    nothing = np.zeros((len(images), 1), np.float32)
+    about = (images.labels, images.clients, images.domains, images.test)
+    dealt = deal(config, Dataset(images.name, nothing, *about))
+    delta = float(config.shift or 1)
+    colours = Colours.shifted(delta, dealt.kept.names, len(dealt.test), config.seed)
+    inside, outside = (np.flatnonzero(dealt.data.test == side) for side in (False, True))
+    domains = np.full(len(images), "", "U8")
+    domains[outside] = colours.test
+    for (name, own), (_, rest) in zip(dealt.kept.items(), dealt.held.items(), strict=True):
+        domains[inside[np.concatenate([own, rest])]] = colours.clients[name]
+    return shifted(images, domains, delta)
 
 
 def make_partition(config: RunConfig, train: Dataset) -> Partition:
@@ -137,6 +199,26 @@ def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, Clie
         )
         for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
         if len(own)
+    }
+
+
+def _matched(clients: dict[str, ClientData], dealt: Dealt, seed: int) -> dict[str, ClientData]:
+    """Each client tested on samples of the outside test set that are like its own."""
+    test = dealt.test
+    found = dict(
+        zip(
+            dealt.kept.names,
+            matched(dealt.kept, dealt.train.labels, test.labels, seed),
+            strict=True,
+        )
+    )
+    return {
+        name: replace(
+            client,
+            test_features=test.features[found[name]],
+            test_labels=test.labels[found[name]],
+        )
+        for name, client in clients.items()
     }
 
 

@@ -12,13 +12,14 @@ import numpy as np
 
 from headstart.data.datasets import Dataset, load
 from headstart.data.image_set import CorruptImage
-from headstart.data.images import is_images, load_images
+from headstart.data.images import ImageSet, is_images, load_images
 from headstart.data.sample_set import SampleSet
 from headstart.data.texts import load_texts
 from headstart.errors import DataError, HeadstartError
 from headstart.files import write_bytes
 
 Progress = Callable[[str, int, int], None]  # what, done, of
+Change = Callable[[ImageSet], ImageSet]
 PIXELS = "pixels-"  # and the side
 IMAGES, TEXTS = "mobilenet_v2", "all_minilm_l6_v2"  # the extractors, if none is named
 
@@ -61,18 +62,23 @@ def read(
     *,
     labelled: bool = True,
     about: Mapping[str, Any] | None = None,
+    change: Change | None = None,
 ) -> Input:
     """The samples at `source`; images need an extractor (the default one unless told).
 
     `about`: what a saved head remembers of its extractor, which samples then go through again.
+    `change`: what is done to images before.
     """
     how = extraction or Extraction()
+    if change is not None and (how.text is not None or not holds_images(source)):
+        held = "features" if how.text is None else "sentences"
+        raise DataError(f"shift: expected images, whose colours can be shifted, got {held}")
     if how.text is None and holds_text(source, about):
         how = replace(how, text=str((about or {})["text"]))
     if how.text is not None:
         return _sentences(source, columns, how, progress, labelled, about)
     if holds_images(source):
-        return _images(source, columns, how, progress, labelled, about)
+        return _images(source, columns, how, progress, labelled, about, change)
     if extraction is not None:
         raise DataError(f"extractor: {source} holds features, not images{_hint(how)}")
     return Input(load(source, **columns, labelled=labelled))
@@ -101,10 +107,12 @@ def _images(
     progress: Progress,
     labelled: bool,
     about: Mapping[str, Any] | None,
+    change: Change | None,
 ) -> Input:
     if about and "text" in about:
         raise DataError(f"data: {source} holds images, but the model was fitted to sentences")
     images = load_images(source, **columns, labelled=labelled)
+    images = change(images) if change else images
     network = extractor_of(about, how) if about else _network(how, _small(images, how))
     return _extracted(images, network, how, progress, images.where)
 

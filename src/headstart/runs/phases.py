@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from headstart import gradient, heads
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import HeadstartError
+from headstart.federation.protocol import Arrays
 from headstart.gradient import follow
 from headstart.gradient.engine import Training
-from headstart.gradient.loop import Plan, State, begin, rounds
+from headstart.gradient.loop import Outside, Plan, State, begin, rounds
 from headstart.gradient.models import build, initial
 from headstart.gradient.steps import Job
-from headstart.runs.at_home import check, closed, full, judge, trained_part, uncounted
+from headstart.runs.at_home import check, closed, full, judge, only_part, trained_part, uncounted
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import Named
 from headstart.runs.execute import build_head, calibrated, head_leverage, measure_step
@@ -47,7 +49,7 @@ def tell(
     began = time.perf_counter()
     simulator = prepared.simulator
     simulator.sent.clear()
-    forget_memories(prepared)
+    simulator.forget()
     world = World(prepared, progress, checkpoint, watch, meter=Meter.of(prepared))
     check_sentence(prepared, sentence)
     first, *rest = sentence.phases
@@ -61,9 +63,10 @@ def tell(
             continue
         state = saved[1] if saved and number == saved[0] else None
         stage = _work(world, stage, phase, number, state)
-    if prepared.config.held_out and world.personal is None:
+    if prepared.config.personal and world.personal is None:
         judge(world, stage)
     known = [point["accuracy"] for point in world.curve if point["accuracy"] is not None]
+    colours = prepared.colours.plain()
     return {
         "sentence": str(sentence),
         "clients": len(simulator.clients),
@@ -72,6 +75,7 @@ def tell(
         "accuracy": known[-1] if known else None,
         "personal": world.personal,
         "epochs": world.epochs,
+        "images": None if colours is None else {**colours, "accuracy": world.domains},
         "seconds": time.perf_counter() - began,
     }, stage
 
@@ -85,17 +89,30 @@ def check_sentence(prepared: Prepared, sentence: Sentence) -> None:
     elif first.settings:
         raise HeadstartError(f"none: expected no settings, got {', '.join(first.settings)}")
     stage = Stage(world.spec(None), {})
+    _check_network(world, stage)
     for phase in rest:
         if phase.kind in ("train", "personal"):
             job, _ = planned(world, stage, phase)
             _ = job.names  # which refuses a part that this model has not
-            stage = replace(stage, job=job if phase.kind == "personal" else None)
+            stage = _after(stage, phase, job)
             if phase.follow and not prepared.config.network:
                 raise HeadstartError("follow: expected an extractor that trains, got features")
+            if phase.follow:
+                follow.can_follow(heads.make(first.name))
         else:
             check(world, stage, phase)
             own = phase.name if phase.name in ("prior", "ridge") else stage.closed
             stage = replace(stage, closed=own)
+
+
+def _check_network(world: World, stage: Stage) -> None:
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
+    config, model = world.prepared.config, build(stage.spec)
+    if config.network not in NETWORKS and model.statistics and config.batch_norm == "frozen":
+        raise HeadstartError(
+            f"batch_norm: expected average or local for {config.network}, which begins at random, "
+            "got frozen"
+        )
 
 
 def _known(phase: Phase) -> None:
@@ -114,11 +131,6 @@ def _work(world: World, stage: Stage, phase: Phase, number: int, state: State | 
     if phase.kind == "closed":
         return closed(world, stage, phase)
     return full(world, stage, phase, number)
-
-
-def forget_memories(prepared: Prepared) -> None:
-    for client in prepared.simulator.data.values():
-        client.memory.clear()
 
 
 # -- phase 1: an initial head ----------------------------------------------------------------------
@@ -146,7 +158,9 @@ def closed_form(world: World, phase: Phase, params: Params) -> Stage:
     total = view.simulator.total(measure_step(view, method))
     world.meter.measured(view, method, through=bool(view.config.network))
     leverage = head_leverage(view, method, total)
-    head = calibrated(view, method.solve(total), leverage)
+    head = method.solve(total)
+    if not getattr(method, "blind", False):
+        head = calibrated(view, head, leverage)
     spec = world.spec(head)
     whole = {**params, **_head_params(initial(build(spec), head, view.config.seed))}
     return Stage(spec, whole, method, head, leverage)
@@ -165,7 +179,9 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
     world.personal = None  # what OLL gave before is not what this will give
     simulator, every = world.prepared.simulator, world.prepared.config.evaluate_every
     if state is None:
-        forget_memories(world.prepared)  # another algorithm's
+        simulator.forget()  # another algorithm's memories
+        if job.recipe.directions:
+            stage = directed(stage)
         state = begin(job, stage.params)
         if phase.follow:
             with uncounted(world.prepared):  # the initial head was solved from these very sums
@@ -173,30 +189,60 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
     down, now = world.meter.down - state.down, stage
     if state.round:
         now = replace(stage, params=state.evaluated())
-    for after in rounds(job, plan, simulator, world.classes, state):
+    outside = diagnosing(world, plan)
+    for after in rounds(job, plan, simulator, world.classes, state, outside):
         cohort = plan.cohort(simulator.clients, state.round)
         world.meter.trained(world.prepared, job, cohort)
         world.meter.down = down + after.down
         now = replace(stage, params=after.evaluated())
         if phase.follow:
             now = followed(world, now, state.params, cohort)
+            world.meter.followed(world.prepared, now.method, cohort)
         state, last = after, after.round == plan.rounds
         if last or state.round % every == 0:
             known = world.accuracy(now) if phase.kind == "train" else None
-            world.point(number, state.round, known)
+            world.point(number, state.round, known, state.diagnosis)
         if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
             world.checkpoint.save(number, state, simulator, world.story())
         world.progress(str(phase), state.round, plan.rounds)
     if state.round < plan.rounds and world.curve[-1]["round"] != state.round:
         known = world.accuracy(now) if phase.kind == "train" else None
         world.point(number, state.round, known)  # stopped early
-    return replace(now, job=job if phase.kind == "personal" else None)
+    return _after(now, phase, job)
+
+
+def diagnosing(world: World, plan: Plan) -> Outside | None:
+    """The rounds that are evaluated are also diagnosed, if that is asked for."""
+    if not world.prepared.config.diagnostics:
+        return None
+    every = world.prepared.config.evaluate_every
+
+    def outside(round_: int) -> Arrays | None:
+        asked = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
+        return world.outside if asked else None
+
+    return outside
+
+
+def _after(stage: Stage, phase: Phase, job: Job) -> Stage:
+    """A personal training leaves memories, another its objective."""
+    own = phase.kind == "personal"
+    return replace(stage, job=job if own else None, last=None if own else job)
+
+
+def directed(stage: Stage) -> Stage:
+    """W_c ← W_c/‖W_c‖, b ← 0: what predicts is what a loss of directions trains."""
+    rows = stage.params["head.weight"]
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = (rows / np.where(size > 0, size, 1)).astype(np.float32)
+    none = np.zeros_like(stage.params["head.bias"])
+    return replace(stage, params={**stage.params, "head.weight": unit, "head.bias": none})
 
 
 def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
     """The settings of a phase, told apart: the algorithm's, the clients' training, the plan's."""
     config = world.prepared.config
-    own = inspect.signature(gradient.catalogue()[phase.name]).parameters
+    own = gradient.settings_of(phase.name)
     told: dict[str, Any] = dict(phase.settings)
     part = trained_part(world, phase)
     if "personal" in own:  # what a sentence says of such a method is what stays personal
@@ -205,8 +251,10 @@ def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
         if told["personal"] == "extractor" and not config.network:
             raise HeadstartError("personal: expected a part of the model, got no extractor")
     settings = {key: told.pop(key) for key in list(told) if key in own}
+    recipe = gradient.make(phase.name, settings)
+    part = only_part(world, phase, recipe, part)
     told = {ALIASES.get(key, key): value for key, value in told.items()}
-    given = {"rate": rate_of(stage, part), "batch": BATCH}
+    given = {"rate": rate_of(stage, part, recipe), "batch": BATCH}
     training = Training(**{**given, **_taken(told, Training)})
     cohort = min(config.cohort, len(world.prepared.simulator.clients))
     given = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}

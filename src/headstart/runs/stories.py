@@ -10,6 +10,7 @@ from typing import Any
 from headstart import __version__
 from headstart.errors import HeadstartError
 from headstart.files import write_text
+from headstart.gradient import diagnose
 from headstart.report.compare import as_csv, table_rows, target_rows, write_compare
 from headstart.runs.at_home import linear_head
 from headstart.runs.checkpoint import Checkpoint
@@ -33,8 +34,8 @@ def run_sentence(
         raise HeadstartError("phases: expected a sentence, got none")
     prepared, sentence = prepare(config, progress), from_plain(config.phases)
     check_sentence(prepared, sentence)
-    results = _told(prepared, sentence, Path(path), progress)
-    _report([results], Path(path))
+    results = told(prepared, sentence, Path(path), progress)
+    write_reports([results], Path(path))
     return results
 
 
@@ -52,29 +53,31 @@ def compare(
         check_sentence(prepared, sentence)
     found = []
     for number, sentence in enumerate(read, 1):
-        found.append(_told(prepared, sentence, root / f"{number:02d}", progress))
+        found.append(told(prepared, sentence, root / f"{number:02d}", progress))
         write_text(root / "results.json", json.dumps(found, ensure_ascii=False, allow_nan=False))
-        _report(found, root)
+        write_reports(found, root)
     return found
 
 
-def _report(results: list[dict[str, Any]], root: Path) -> None:
+def write_reports(results: list[dict[str, Any]], root: Path) -> None:
+    """The report of sentences, and its tables as files."""
     write_compare(results, root / "report.html")
     write_text(root / "table.csv", as_csv(table_rows(results)))
     write_text(root / "targets.csv", as_csv(target_rows(results)))
 
 
-def _told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress) -> dict[str, Any]:
-    told = prepared.config.model_copy(update={"phases": to_plain(sentence)})
+def told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress) -> dict[str, Any]:
+    """A sentence in its folder; one that is finished there is read."""
+    config = prepared.config.model_copy(update={"phases": to_plain(sentence)})
     folder = RunFolder(path)
-    if folder.is_of(told, prepared.digest()):
+    if folder.is_of(config, prepared.digest()):
         if (path / "results.json").exists():
             return _saved(path / "results.json")
         (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
-    folder.create(told, prepared.digest())
+    folder.create(config, prepared.digest())
     folder.event("start", headstart=__version__, sentence=str(sentence))
-    checkpoint = Checkpoint(path / "checkpoint.safetensors", told.checkpoint_every)
-    watch, close = _watching(told, path)
+    checkpoint = Checkpoint(path / "checkpoint.safetensors", config.checkpoint_every)
+    watch, close = _watching(config, path)
     try:
         results, stage = tell(prepared, sentence, progress, checkpoint, watch)
     finally:
@@ -97,9 +100,10 @@ def save(folder: RunFolder, results: dict[str, Any], stage: Stage, prepared: Pre
     if stage.spec.network is None:
         head = linear_head(World(prepared), stage)
         head.provenance["extractor"] = prepared.extractor
+        prepared.colours.note(head.provenance)
         head.save(folder.path / "model.safetensors")
     else:
-        stage.save(folder.path / "model.safetensors")
+        stage.save(folder.path / "model.safetensors", prepared.colours.plain())
     folder.save_results(results)  # last: a folder with results is finished
     folder.event("finished", accuracy=results["accuracy"])
 
@@ -109,8 +113,8 @@ def _metric_rows(results: dict[str, Any]) -> list[tuple[str, str, str, float]]:
     rows = [
         (sentence, "", f"phase {point['phase']}, round {point['round']}: {key}", point[key])
         for point in results["curve"]
-        for key in ("accuracy", "up", "down", "flops")
-        if point[key] is not None
+        for key in ("accuracy", "up", "down", "flops", "counted", *diagnose.NAMES)
+        if point.get(key) is not None
     ]
     personal = results["personal"] or {"clients": []}
     for at, client in enumerate(personal["clients"]):
@@ -124,8 +128,8 @@ def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], C
 
     def watch(point: Point) -> None:
         for one in writers:
-            for key in ("accuracy", "up", "down", "flops"):
-                if point[key] is not None:
+            for key in ("accuracy", "up", "down", "flops", *diagnose.NAMES):
+                if point.get(key) is not None:
                     one.scalar(f"phase {point['phase']}/{key}", point[key], point["round"])
 
     def close() -> None:

@@ -42,6 +42,8 @@ def summarize(prepared: Prepared, outcomes: list[Outcome]) -> dict[str, Any]:
     made = config.partition or Named(name="natural")
     said = ", ".join(f"{key} {value}" for key, value in made.settings.items() if key != "clients")
     said = f" ({said})" if said else ""
+    colours = prepared.colours.plain()
+    said += f", colours shifted by {colours['shift']:g}" if colours else ""
     clients = len(prepared.partition)
     return {
         "headstart": __version__,
@@ -53,6 +55,7 @@ def summarize(prepared: Prepared, outcomes: list[Outcome]) -> dict[str, Any]:
             "test": len(prepared.test),
             "dimension": prepared.train.dimension,
             "classes": [str(label) for label in classes],
+            "images": colours,
         },
         "partition": {
             "name": made.name,

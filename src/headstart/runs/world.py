@@ -30,6 +30,7 @@ from headstart.runs.meter import Meter
 
 Params = dict[str, NDArray[Any]]
 Point = Mapping[str, Any]
+DIAGNOSED = 500  # test samples that every client of a round looks at
 
 
 def unwatched(point: Point) -> None:
@@ -48,12 +49,22 @@ class Stage:
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
     closed: str | None = None  # the closed-form personalization, if one was said
+    last: Job | None = None  # of the last training, whose objective clients go on with at home
 
-    def save(self, path: Path) -> None:
-        """All parameters by name, and what they are, as safetensors."""
-        about = {"headstart": json.dumps(self.spec.plain())}
+    def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
+        """All parameters by name, and what they are, as safetensors.
+
+        `images`: what was done to the colours of those it was trained on.
+        """
+        told = {**self.spec.plain(), **({"images": images} if images else {})}
+        about = {"headstart": json.dumps(told)}  # one entry: the library has no order of its own
         arrays = {name: np.ascontiguousarray(array) for name, array in self.params.items()}
         write_bytes(path, need("safetensors.numpy").save(arrays, metadata=about))
+
+    @property
+    def blind(self) -> bool:
+        """Whether the head began without having seen a feature."""
+        return getattr(self.method, "blind", False)
 
     @property
     def plain(self) -> Job:
@@ -70,6 +81,7 @@ class World:
     curve: list[dict[str, Any]] = field(default_factory=list)
     personal: dict[str, Any] | None = None
     epochs: list[dict[str, float]] | None = None
+    domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     meter: Meter = field(default_factory=Meter)
 
     @functools.cached_property
@@ -121,25 +133,46 @@ class World:
             simulator=replace(prepared.simulator, data=clients),
         )
 
-    def accuracy(self, stage: Stage) -> float:
-        """Of the shared model, on the outside test set."""
+    def accuracy(self, stage: Stage) -> float | None:
+        """Of the shared model, on the outside test set, if there is one."""
         test = self.prepared.test
+        if not len(test):
+            return None
         at = predicted(stage.plain, tensors(stage.params), test.features)
-        return float((self.classes[at] == test.labels).mean())
+        right = self.classes[at] == test.labels
+        self.domains = self.prepared.colours.by_domain(right)
+        return float(right.mean())
 
-    def point(self, phase: int, round_: int, accuracy: float | None) -> None:
-        """One more point of the curve."""
+    @functools.cached_property
+    def outside(self) -> dict[str, NDArray[Any]]:
+        """Some test samples of known classes, for diagnostics."""
+        test = self.prepared.test
+        known = np.flatnonzero(np.isin(test.labels, self.classes))
+        rng = np.random.default_rng([self.prepared.config.seed, 0xD1A6])
+        some = np.sort(rng.permutation(known)[:DIAGNOSED])
+        return {"outside/features": test.features[some], "outside/labels": test.labels[some]}
+
+    def point(
+        self,
+        phase: int,
+        round_: int,
+        accuracy: float | None,
+        more: Mapping[str, float] | None = None,
+    ) -> None:
+        """One more point of the curve; `more`: what else is known of its round."""
         up = sum(self.prepared.simulator.sent.values())
         costs = self.meter.costs(up, len(self.prepared.simulator.clients))
-        self.curve.append({"phase": phase, "round": round_, "accuracy": accuracy, **costs})
+        known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
+        self.curve.append({**known, **(more or {})})
         self.watch(self.curve[-1])
 
     def story(self) -> dict[str, Any]:
-        return {"curve": self.curve, "meter": asdict(self.meter)}
+        return {"curve": self.curve, "meter": asdict(self.meter), "domains": self.domains}
 
     def retold(self, story: Mapping[str, Any]) -> None:
         self.curve[:] = story["curve"]
         self.meter = Meter(**story["meter"])
+        self.domains = story.get("domains")
 
 
 def published(network: str, weights: str | None) -> Params:

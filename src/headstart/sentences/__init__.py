@@ -16,6 +16,6 @@ its parentheses hold. Names are those of the caller's catalogues; no method is k
 """
 
 from headstart.sentences.parser import PERSONAL, parse
-from headstart.sentences.sentence import Phase, Sentence, Value, from_plain, to_plain
+from headstart.sentences.sentence import Phase, Sentence, Value, folded, from_plain, to_plain
 
-__all__ = ["PERSONAL", "Phase", "Sentence", "Value", "from_plain", "parse", "to_plain"]
+__all__ = ["PERSONAL", "Phase", "Sentence", "Value", "folded", "from_plain", "parse", "to_plain"]

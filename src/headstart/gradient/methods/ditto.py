@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headstart.gradient.methods.fedprox import towards_given
 from headstart.gradient.recipe import Average, Pass, Recipe
+from headstart.gradient.terms import towards_given
 from headstart.heads.base import number
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.gradient.methods.fedprox import towards_given
 from headstart.gradient.recipe import End, Gradient, Local, Recipe, Sums
+from headstart.gradient.terms import towards_given
 from headstart.gradient.tree import Tree, add, minus, zeros
 from headstart.heads.base import number
 

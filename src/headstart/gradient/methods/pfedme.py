@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from headstart.gradient.checks import whole
-from headstart.gradient.methods.fedprox import towards_given
 from headstart.gradient.recipe import Average, Gradient, Local, Pass, Recipe
+from headstart.gradient.terms import towards_given
 from headstart.gradient.tree import Tree, add, minus, only, scaled
 from headstart.heads.base import number
 

@@ -1,0 +1,79 @@
+"""What local training does to features (FedDr+, figures 2 to 6), on samples from outside.
+
+    alignment   cos(f(x; θ_k), v_y) of a client's model after it has trained
+    gap         that less the received model's
+    distance    ‖f(x; θ_k) − f(x; θᵗ)‖, and the angle between the two in degrees
+
+apart for the classes that a client observes and those it does not; the mean of a client's samples,
+then over the clients of a round. Only sums leave a client, and only where they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart.federation.protocol import Arrays
+from headstart.gradient.engine import Group, Params, Told, Trained
+from headstart.gradient.losses import of_label, unit
+
+KINDS = ("observed", "unobserved")
+MEASURES = ("alignment", "gap", "distance", "angle")
+NAMES = tuple(f"{kind}_{measure}" for kind in KINDS for measure in MEASURES)
+NUMBERS = len(KINDS) * (1 + len(MEASURES))
+_BLOCK = 256  # samples through the network at a time
+
+
+def diagnosed(
+    model: Any, group: Group, told: Told, trained: Trained, words: Arrays, at: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Σ over a group's clients of [1, the mean of every measure], for each kind of class.
+
+    `at`: where the labels of the outside samples stand among the model's classes.
+    """
+    labels = torch.from_numpy(at)
+    samples = words["outside/features"]
+    before = _through(model, told.params, samples)
+    found = np.zeros((len(KINDS), 1 + len(MEASURES)))
+    for place, client in enumerate(group.clients):
+        own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in trained.params.items()}
+        values = _measures(before, _through(model, own, samples), labels)
+        observed = torch.isin(labels, torch.from_numpy(np.unique(client.y)))
+        for row, those in zip(found, (observed, ~observed), strict=True):
+            if those.any():
+                row += [1.0, *(float(value[those].mean()) for value in values)]
+    return found.ravel()
+
+
+def told_of(numbers: NDArray[np.float64]) -> dict[str, float]:
+    """The means over clients, by name; a kind of class that no client had is left out."""
+    table = numbers.reshape(len(KINDS), -1)
+    return {
+        f"{kind}_{measure}": float(value / row[0])
+        for kind, row in zip(KINDS, table, strict=True)
+        if row[0]
+        for measure, value in zip(MEASURES, row[1:], strict=True)
+    }
+
+
+def _through(model: Any, params: Params, samples: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    """Features of all samples, n×d, and the directions of the head's rows."""
+    found = [
+        model.features(params, model.inputs(samples[at : at + _BLOCK])[None])[0]
+        for at in range(0, len(samples), _BLOCK)
+    ]
+    return torch.cat(found), unit(params["head.weight"][0])
+
+
+def _measures(
+    before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor], labels: Tensor
+) -> tuple[Tensor, ...]:
+    aligned = [of_label((unit(f) @ rows.T)[None], labels[None])[0] for f, rows in (before, after)]
+    cosine = (unit(before[0]) * unit(after[0])).sum(dim=1).clamp(-1, 1)
+    distance = torch.linalg.vector_norm(after[0] - before[0], dim=1)
+    return aligned[1], aligned[1] - aligned[0], distance, torch.arccos(cosine) * (180 / math.pi)

@@ -1,0 +1,79 @@
+"""Terms that hold a client to the model it received, and how any recipe takes one more.
+
+    with_term    objective + weight·term
+    mixed        β·objective + (1−β)·term, FedDr+'s way to cross algorithms with regularizers
+
+Prox is about parameters, not about a batch: ½‖θ − θᵗ‖² is θ − θᵗ in every gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headstart.gradient.checks import share
+from headstart.gradient.recipe import (
+    Correction,
+    End,
+    Gradient,
+    Local,
+    Objective,
+    Recipe,
+    Term,
+    plain,
+)
+from headstart.gradient.tree import Tree, add, minus, only
+from headstart.heads.base import choice
+
+# Temperatures as in the papers: FedNTD's 3 (also of KD, which shares its code), MOON's 0.5.
+TERMS = {
+    "kd": Term("kd", tau=3.0),
+    "ntd": Term("ntd", tau=3.0),
+    "ld": Term("ld"),
+    "moon": Term("moon", tau=0.5),
+    "fd": Term("fd"),
+}
+NAMES = ("none", "prox", *TERMS)
+
+
+def with_term(recipe: Recipe, term: Term) -> Recipe:
+    """One more term; of weight 0, none. MOON's clients remember their last model."""
+    if not term.weight:
+        return recipe
+    if term.name == "prox":
+        return replace(recipe, correct=towards_given(term.weight, recipe.correct))
+    changed = replace(recipe, objective=(*recipe.objective, term))
+    if term.name != "moon":
+        return changed
+
+    def remember(end: End) -> dict[str, Tree]:
+        return {**recipe.remember(end), "last": end.params}
+
+    return replace(changed, memory={**recipe.memory, "last": "given"}, remember=remember)
+
+
+def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
+    """β·objective + (1−β)·term; a term's name in any case, FD as fd."""
+    name = str(name).casefold()
+    choice("term", name, NAMES)
+    share("mix", beta)
+    if name == "none":
+        return recipe
+    less = tuple(replace(term, weight=beta * term.weight) for term in recipe.objective)
+    term = replace(TERMS.get(name, Term(name)), weight=1 - beta)
+    return with_term(replace(recipe, objective=less), term)
+
+
+def towards_given(strength: float, correct: Correction = plain) -> Correction:
+    """Every gradient g that a step is made of becomes g + strength·(θ − θᵗ)."""
+
+    def nearer(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+        def pulled(
+            at: Tree, half: int | None = None, of: Objective | None = None
+        ) -> dict[str, Any]:
+            found = gradient(at, half, of)
+            return add(found, minus(only(at, found), local.given), strength)
+
+        return correct(pulled, params, local)
+
+    return nearer
