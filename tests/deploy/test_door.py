@@ -17,11 +17,10 @@ from headstart.deploy.door import (
     Refused,
     carries_features,
     check_small_client,
-    leaks,
-    would_refuse,
 )
 from headstart.deploy.wholeness import Wholeness
 from headstart.errors import HeadstartError, WireError
+from headstart.federation.leaks import leaks, would_refuse
 from headstart.statistics import wire
 
 from .ledger_world import DIMENSION, ROUND, contract_of, signed, trap, upload_of

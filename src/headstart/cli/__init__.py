@@ -133,7 +133,7 @@ def show_sentences(results: list[dict[str, Any]], folder: Path) -> None:
     """The first table of the report; the others are in files beside it."""
     from headstart.report.compare import table_rows
 
-    rows = table_rows(results)
+    rows = table_rows(results, brief=out.width < 160)
     show_rows(rows.header, rows.body)
     say(f"report: {folder / 'report.html'} (and table.csv, targets.csv)")
 

@@ -5,7 +5,7 @@ send without being told to (R11–R13, R15, R19). Every refusal has a stable cod
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from headstart import heads
 from headstart.deploy.wholeness import Wholeness
 from headstart.errors import DataError, HeadstartError, WireError
+from headstart.federation.leaks import Leak, leaks
 from headstart.labels import as_labels
 from headstart.statistics import wire
 from headstart.statistics.base import Statistic, check_alike
@@ -36,7 +37,6 @@ CODES = {
     "small": "a client's own refusal: so few samples would show them",
     **wire.CODES,
 }
-FEWEST, FEWEST_OF_A_CLASS = 10, 2  # R13
 _NAME_LIMIT = 256
 _OVERHEAD = 2**20  # of a message beyond its numbers: header, counts, names of classes
 Who = str | tuple[str, ...]  # a client, or the clients of a masked group
@@ -231,31 +231,6 @@ class Rate:
 # -- the client's side -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Leak:
-    """What a server could read in a client's message; `refused`: a reason not to send it (R13)."""
-
-    text: str
-    refused: bool
-
-
-def leaks(counts: Iterable[int], dimension: int | None = None) -> tuple[Leak, ...]:
-    """What the statistics of a client with these samples of each class would show to a server."""
-    shown = [int(count) for count in counts if count > 0]
-    samples, lone = sum(shown), sum(count < FEWEST_OF_A_CLASS for count in shown)
-    found = []
-    if 0 < samples < FEWEST:
-        text = f"{samples} samples (fewer than {FEWEST}): little stands between them and the server"
-        found.append(Leak(text, True))
-    if lone:
-        word = "a class of one sample" if lone == 1 else f"{lone} classes of one sample"
-        found.append(Leak(f"{word}: its sum is the feature vector of that sample", True))
-    if dimension is not None and 0 < samples < dimension:
-        text = f"fewer samples ({samples}) than dimensions ({dimension}): the space they span"
-        found.append(Leak(text, False))
-    return tuple(found)
-
-
 def check_small_client(
     labels: ArrayLike,
     head: Any,
@@ -287,8 +262,3 @@ def carries_features(head: Any) -> bool:
     """Whether a head's statistic is made of features, and not of class counts alone."""
     empty = head.measure(np.zeros((0, 1)), np.zeros(0, np.int64), secret=b"")
     return not (hasattr(empty, "tables") and not empty.tables)
-
-
-def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
-    """How many clients would refuse by default: `class_counts` has a row of counts a client."""
-    return sum(any(leak.refused for leak in leaks(counts)) for counts in class_counts)

@@ -12,6 +12,7 @@ import numpy as np
 from headstart import __version__
 from headstart.costs import formula_bytes, mean_cost
 from headstart.evaluate import PERSONAL, Personal, Scores
+from headstart.federation.leaks import would_refuse
 from headstart.heads.linear import LinearHead
 from headstart.runs.config import Named
 from headstart.runs.federate import Prepared
@@ -159,9 +160,11 @@ def path_row(outcome: Outcome) -> dict[str, Any] | None:
 def reveals(prepared: Prepared) -> dict[str, int]:
     """How many clients' messages say more than a client may wish."""
     labels = [client.labels for client in prepared.simulator.data.values()]
-    lone = [bool((np.unique(y, return_counts=True)[1] == 1).any()) for y in labels]
+    counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
+    lone = [1 in own for own in counts]
     return {
         "clients": len(labels),
+        "would not send this if deployed": would_refuse(counts),
         "under 10 samples": sum(len(y) < 10 for y in labels),
         "with a class of one sample": sum(lone),
         "fewer samples than dimensions": sum(len(y) < prepared.train.dimension for y in labels),

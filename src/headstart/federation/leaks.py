@@ -1,0 +1,38 @@
+"""What a client's message shows of single samples, and when a client should not send it (R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+FEWEST, FEWEST_OF_A_CLASS = 10, 2
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What a server could read in a client's message; `refused`: a reason not to send it (R13)."""
+
+    text: str
+    refused: bool
+
+
+def leaks(counts: Iterable[int], dimension: int | None = None) -> tuple[Leak, ...]:
+    """What the statistics of a client with these samples of each class would show to a server."""
+    shown = [int(count) for count in counts if count > 0]
+    samples, lone = sum(shown), sum(count < FEWEST_OF_A_CLASS for count in shown)
+    found = []
+    if 0 < samples < FEWEST:
+        text = f"{samples} samples (fewer than {FEWEST}): little stands between them and the server"
+        found.append(Leak(text, True))
+    if lone:
+        word = "a class of one sample" if lone == 1 else f"{lone} classes of one sample"
+        found.append(Leak(f"{word}: its sum is the feature vector of that sample", True))
+    if dimension is not None and 0 < samples < dimension:
+        text = f"fewer samples ({samples}) than dimensions ({dimension}): the space they span"
+        found.append(Leak(text, False))
+    return tuple(found)
+
+
+def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
+    """How many clients would refuse by default: `class_counts` has a row of counts a client."""
+    return sum(any(leak.refused for leak in leaks(counts)) for counts in class_counts)
