@@ -118,11 +118,20 @@ def test_a_mistake_is_one_clear_line(headstart, tmp_path, words, hint):
     assert len(said.splitlines()) == 1
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Where the network is kept once it is exported, which takes longer than the images."""
+    return tmp_path_factory.mktemp("extractors")
+
+
 @pytest.fixture
-def photos(tmp_path):
+def photos(tmp_path, exported, monkeypatch):
     """client/class/file: two kinds of pictures at three sites, and new ones without a client."""
     from PIL import Image
 
+    (tmp_path / "cache").mkdir()  # of features: its own in every test
+    (tmp_path / "cache" / "extractors").symlink_to(exported)
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     for i in range(24):
         kind, tint = ("warm", (255, 90, 30)) if i % 2 else ("cold", (30, 90, 255))
@@ -133,7 +142,7 @@ def photos(tmp_path):
     return "photos"
 
 
-def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path, monkeypatch):
+def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path):
     import json
 
     import onnxruntime
@@ -141,7 +150,6 @@ def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path, mo
 
     from headstart.data.backbones import Preprocess
 
-    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     assert "the same bits" in headstart("fit", "--data", photos, "--out", "run")
     assert "accuracy           1.0" in headstart("evaluate", "run", "--data", "new")
     guesses = dict(
@@ -161,8 +169,7 @@ def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path, mo
         assert names[int(found[0])] == said
 
 
-def test_features_of_images_are_a_file_one_can_fit(headstart, photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+def test_features_of_images_are_a_file_one_can_fit(headstart, photos, tmp_path):
     assert "18 samples of dimension 1280" in headstart(
         "features", "--data", photos, "--out", "photos.npz"
     )
@@ -178,8 +185,7 @@ def test_a_model_of_features_says_that_it_knows_no_images(headstart, photos):
     assert "holds features" in headstart("fit", "--data", "digits", "--extractor", "x", code=2)
 
 
-def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path):
     (tmp_path / "photos" / "site0" / "cold" / "0.png").write_bytes(b"no image")
     assert "0.png" in headstart("fit", "--data", photos, "--out", "run", code=2)
     assert "17 samples" in headstart(
@@ -190,13 +196,12 @@ def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path, 
     assert "nope.pt" in headstart("fit", "--data", photos, *told, code=2)
 
 
-def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path, monkeypatch):
+def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path):
     """Small images are not cropped; a model made with them must not crop large ones later."""
     from PIL import Image
 
     from headstart.runs.inputs import read
 
-    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
     columns = {"label": "label", "client": "client", "domain": "domain", "split": "split"}
     about = read(str(tmp_path / photos), columns).extractor
     (tmp_path / "large" / "warm").mkdir(parents=True)
