@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
@@ -26,7 +26,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from headstart.deploy.flower.messages import Answer, Question, packed
-from headstart.deploy.flower.steps import answer_kind, made_ready
+from headstart.deploy.steps import answer_kind, made_ready
 from headstart.federation.protocol import Arrays, Step, Upload, perform
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient.engine import Training
@@ -56,8 +56,7 @@ def client_app() -> ClientApp:
         name = str(context.node_config["partition-id"])
         asked = Question.from_content(message.content)
         made_ready(asked.step)
-        own = held[name]
-        object.__setattr__(own, "secret", secret_of(0, name))
+        own = replace(held[name], secret=secret_of(0, name))
         found = perform(asked.step, own, asked.broadcast)
         return Message(content=Answer(name, found.to_bytes()).to_content(), reply_to=message)
 

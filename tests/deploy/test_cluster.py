@@ -125,6 +125,18 @@ def test_mistakes_are_told(two, tmp_path):
         missing.total(steps.measure(heads.make("fedncm", {})))
     with pytest.raises(DataError, match="got nothing"):
         folders(tmp_path)
+    with pytest.raises(DataError, match=r"expected a folder of clients, got .*gone"):
+        folders(tmp_path / "gone")
+    for name in ("a.csv", "a.npz"):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match="two of 'a'"):
+        folders(tmp_path)
+
+
+def test_a_folders_name_is_its_clients(tmp_path):
+    for name in ("site.1", "site.2"):
+        (tmp_path / name).mkdir()
+    assert list(folders(tmp_path)) == ["site.1", "site.2"]
 
 
 def test_a_cluster_must_be_started(monkeypatch):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads
-from headstart.deploy.flower import steps as answers
+from headstart.deploy import steps as answers
 from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.deployed import label_counts
 from headstart.deploy.flower.grid import GridFederation

@@ -1,5 +1,7 @@
 """The in-process federation: one answer a client, any order, groups of which only sums are seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,14 @@ def test_every_client_is_asked_once_and_its_bytes_are_counted():
     asked = [ids for ids, _ in sim.uploads(EXACT)]
     assert asked == [(name,) for name in sim.clients]
     assert all(sim.sent[name] == len(sim.message(EXACT, name)[1]) for name in sim.clients)
+
+
+def test_other_samples_of_a_client_are_measured_anew():
+    """Also where its labels are the very same object."""
+    sim = federation()
+    sim.total(EXACT)
+    sim.data["c03"] = replace(sim.data["c03"], features=sim.data["c03"].features + 1)
+    assert sim.total(EXACT).digest() == pooled(sim).digest()
 
 
 def test_a_run_is_repeatable_to_the_byte():

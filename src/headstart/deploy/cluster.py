@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.deploy.flower.steps import made_ready
+from headstart.deploy.steps import made_ready
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload
 from headstart.federation.simulator import Simulator
@@ -47,10 +47,18 @@ class Source:
 
 def folders(root: str | Path, extractor: str | None = None) -> dict[str, Source]:
     """A client for each folder (of class/file images) or file of features in `root`."""
+    if not Path(root).is_dir():
+        raise DataError(f"data: expected a folder of clients, got {root}")
     places = sorted(place for place in Path(root).iterdir() if not place.name.startswith("."))
     if not places:
         raise DataError(f"data: expected a folder of clients, got nothing in {root}")
-    return {place.stem: Source(str(place), extractor) for place in places}
+    found: dict[str, Source] = {}
+    for place in places:
+        name = place.name if place.is_dir() else place.stem
+        if name in found:
+            raise DataError(f"data: expected one place a client, got two of {name!r} in {root}")
+        found[name] = Source(str(place), extractor)
+    return found
 
 
 @dataclass(frozen=True)

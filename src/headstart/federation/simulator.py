@@ -39,7 +39,9 @@ class Simulator:
     precision: str | None = None
     sent: Counter[str] = field(default_factory=Counter)  # bytes up, by client
     together: bool = True
-    _own: dict[str, ClientData] = field(default_factory=dict, init=False, repr=False)
+    _own: dict[str, tuple[ClientData, ClientData]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -80,9 +82,11 @@ class Simulator:
         client = self.data[name]
         if client.secret is not None:
             return client
-        if name not in self._own or self._own[name].labels is not client.labels:
-            self._own[name] = replace(client, secret=secret_of(self.seed, name))
-        return self._own[name]
+        held, own = self._own.get(name, (None, client))
+        if held is not client:
+            own = replace(client, secret=secret_of(self.seed, name))
+            self._own[name] = client, own
+        return own
 
     def message(
         self, step: Step, name: str, broadcast: Arrays | None = None, *, silent: bool = False

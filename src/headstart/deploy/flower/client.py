@@ -24,8 +24,8 @@ from headstart.deploy.door import check_small_client
 from headstart.deploy.flower.messages import Answer, Question
 from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, told
-from headstart.deploy.flower.steps import made_ready
 from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
+from headstart.deploy.steps import made_ready
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import ClientData, Step, perform
 from headstart.files import write_text

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from headstart.deploy.flower.messages import Answer, Question, packed
 from headstart.deploy.flower.nodes import Trouble
-from headstart.deploy.flower.steps import answer_kind
+from headstart.deploy.steps import answer_kind
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.protocol import Arrays, Step, Upload
 from headstart.statistics.base import total

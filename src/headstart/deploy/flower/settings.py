@@ -38,7 +38,22 @@ def told(kind: type[K], values: Mapping[str, Any], who: str) -> K:
 
 
 @dataclass(frozen=True)
-class ServerSettings:
+class Columns:
+    """The names of a table's columns."""
+
+    label: str = "label"
+    client_column: str = "client"
+    domain: str = "domain"
+    split: str = "split"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        names = {"label": self.label, "client": self.client_column}
+        return {**names, "domain": self.domain, "split": self.split}
+
+
+@dataclass(frozen=True)
+class ServerSettings(Columns):
     """What a run is told: `[tool.flwr.app.config]` in pyproject.toml, or `flwr run -c run.toml`.
 
     sentence   what is done: a head alone, or a head and what follows it (docs/sentences.md)
@@ -72,10 +87,6 @@ class ServerSettings:
     test_data: str = ""
     extractor: str = ""
     weights: str = ""
-    label: str = "label"
-    client_column: str = "client"
-    domain: str = "domain"
-    split: str = "split"
     personal: bool = False
     cohort: int = 10
     evaluate_every: int = 1
@@ -95,14 +106,9 @@ class ServerSettings:
             if not getattr(self, name):
                 raise HeadstartError(f"run: {name}: expected a folder, got none")
 
-    @property
-    def columns(self) -> dict[str, str]:
-        names = {"label": self.label, "client": self.client_column}
-        return {**names, "domain": self.domain, "split": self.split}
-
 
 @dataclass(frozen=True)
-class NodeSettings:
+class NodeSettings(Columns):
     """What `node.toml` says; its owner writes it, and the server neither reads nor changes it.
 
     client     the name this node was registered under
@@ -121,10 +127,6 @@ class NodeSettings:
     text: str = ""
     engine: str = "onnx"
     skip_corrupt: bool = False
-    label: str = "label"
-    client_column: str = "client"
-    domain: str = "domain"
-    split: str = "split"
     held_out: float = 0.0
     seed: int = 0
     small: bool = False
@@ -133,8 +135,3 @@ class NodeSettings:
         for name in ("client", "data"):
             if not getattr(self, name):
                 raise HeadstartError(f"node: {name}: expected it in the node's configuration")
-
-    @property
-    def columns(self) -> dict[str, str]:
-        names = {"label": self.label, "client": self.client_column}
-        return {**names, "domain": self.domain, "split": self.split}
