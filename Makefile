@@ -27,7 +27,7 @@ demo: $(VENV)/.core ## install the core and run the demo: digits over 50 clients
 	$(BIN)/headstart demo
 
 test: lint ## install everything, lint, and run the whole suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from headstart import HeadstartError, gradient, total
 from headstart.federation.simulator import Simulator, Sync, secret_of
@@ -487,6 +488,26 @@ def test_clients_trained_together_are_clients_trained_alone(name):
     assert_close(one, two)
     assert together.sent == alone.sent
     assert set(together.sent) == set(data)
+
+
+@every_method
+def test_groups_side_by_side_are_clients_alone_whatever_the_threads(name, monkeypatch):
+    """Large work is done in small groups, one a thread; who is in which does not depend on them."""
+    monkeypatch.setattr(steps, "_SMALL", -1)
+    monkeypatch.setattr(steps, "_LANE", 2)
+    job, data = problem(name)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(everything(*run(job, data, everybody(data))))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert_same(found[1], found[0])
+    assert_same(found[2], found[0])
+    alone = Simulator(fresh(data), together=False)
+    assert_close(found[0], everything(*run(job, data, everybody(data), federation=alone)))
 
 
 @dataclass

@@ -107,13 +107,17 @@ def run_command(
     what: Annotated[str, typer.Argument(help="a YAML file, or a sentence in quotes")],
     changes: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
     data: Annotated[str | None, typer.Option("--data", help="what a sentence is run on")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="key=value, as in `compare`")
+    ] = None,
     output: Output = None,
 ) -> None:
     """Run a configuration or a sentence; `key=value` changes it (partition.alpha=0.5)."""
     from headstart.runs.config import read_config
 
+    changes = [*(changes or []), *(change or [])]
     if Path(what).suffix in (".yaml", ".yml") or Path(what).exists():
-        told = [*(changes or []), *([f"data={data}"] if data else [])]
+        told = [*changes, *([f"data={data}"] if data else [])]
         config = read_config(what, told)
         folder = output or _fresh(Path(what).stem)
     else:

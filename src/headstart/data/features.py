@@ -226,8 +226,8 @@ def _in_lanes(
 ) -> Iterator[_Done]:
     """The batches in order. Threads that may run the network do; else it runs here."""
     decode = partial(_decode, job, digests)
-    if job.extractor.lanes > 1:
-        yield from _ahead(pool, job.threads + 1, lambda start: _run_one(job, decode(start)), starts)
+    if job.extractor.lanes > 1:  # what waits is features, a few numbers: a late one holds up nobody
+        yield from _ahead(pool, 4 * job.threads, lambda start: _run_one(job, decode(start)), starts)
     else:
         for batch in _ahead(pool, job.threads + 1, decode, starts):
             yield _run_one(job, batch)

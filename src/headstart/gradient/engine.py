@@ -7,6 +7,7 @@ step t is that of the first k clients only: nothing is computed for those that h
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
 Params = dict[str, Tensor]
+_LAST = np.iinfo(np.uint64).max  # places without a sample are behind all others
 _PIECE = 1024  # samples whose gradient is taken at a time, where all of a client's are asked for
 
 
@@ -88,43 +90,53 @@ class Group:
         """
         size = min(size, max(len(client.y) for client in self.clients))
         said = repr(key).encode()
-        orders = self._orders(epochs, size, said)
-        first = self.clients[0].x
-        x = np.empty((len(orders), size, *first.shape[1:]), first.dtype)
-        y = np.empty((len(orders), size), np.int64)
-        for step in range(len(orders[0])):
-            rows = [order[step] for order in orders if step < len(order)]
-            if len(rows) == 1:  # padding would show in batch norm's statistics
-                rows = [rows[0][rows[0] >= 0]]
-            count, width = len(rows), len(rows[0])
-            at = np.stack(rows)
+        orders, counts = self._orders(epochs, size, said)
+        real = orders >= 0
+        weights = (real / np.maximum(real.sum(axis=2, keepdims=True), 1)).astype(np.float32)
+        x = np.empty((len(orders), size, *self.clients[0].x.shape[1:]), self.clients[0].x.dtype)
+        y = np.empty(orders.shape, np.int64)
+        for client, order, labels in zip(self.clients, orders, y, strict=True):
+            client.y.take(order, 0, labels, "clip")  # padding takes the first sample, at weight 0
+        for step, count in enumerate(counts):
+            width = size
+            if count == 1:  # padding would show in batch norm's statistics
+                width = int(real[0, step].sum())
             for place, client in enumerate(self.clients[:count]):
-                # what is padded (−1) takes the first sample, at weight 0
-                client.x.take(rows[place], 0, x[place, :width], "clip")
-                client.y.take(rows[place], 0, y[place, :width], "clip")
+                seen = x[place, :width]
+                client.x.take(orders[place, step, :width], 0, seen, "clip")
                 if client.looks is not None:
-                    client.look(client.looks, x[place, :width], b"%s %d" % (said, step))
-            real = at >= 0
-            weights = (real / real.sum(axis=1, keepdims=True)).astype(np.float32)
-            mask = self.mask[:count] if isinstance(self.mask, Tensor) else 0.0
-            taken = torch.from_numpy(x[:count, :width]), torch.from_numpy(y[:count, :width])
-            counts = None if self.counts is None else self.counts[:count]
-            yield count, Batch(*taken, torch.from_numpy(weights), mask, counts)
+                    client.look(client.looks, seen, b"%s %d" % (said, step))
+            own = slice(count), step, slice(width)
+            yield (
+                count,
+                Batch(
+                    torch.from_numpy(x[:count, :width]),
+                    torch.from_numpy(y[own]),
+                    torch.from_numpy(weights[own]),
+                    self.mask[:count] if isinstance(self.mask, Tensor) else 0.0,
+                    None if self.counts is None else self.counts[:count],
+                ),
+            )
 
-    def _orders(self, epochs: int, size: int, key: bytes) -> list[NDArray[np.intp]]:
-        """Each client's batches, steps×size, −1 where the last of an epoch is not full."""
-        counts = [len(client.y) for client in self.clients]
-        steps = [-(-count // size) for count in counts]
-        last = np.iinfo(np.uint64).max  # places without a sample, behind all others
-        drawn = np.full((len(counts), epochs, max(steps) * size), last, np.uint64)
-        for row, client, count in zip(drawn, self.clients, counts, strict=True):
+    def _orders(self, epochs: int, size: int, key: bytes) -> tuple[NDArray[np.intp], list[int]]:
+        """Each client's batches, clients×steps×size, −1 where there is no sample; and how many
+        clients take each step."""
+        counts = np.array([len(client.y) for client in self.clients])
+        steps = -(-counts // size)
+        most = int(steps.max())
+        drawn = np.full((len(counts), epochs, most * size), _LAST, np.uint64)
+        for row, client, count in zip(drawn, self.clients, counts.tolist(), strict=True):
             row[:, :count] = client.draw(epochs, key)
         order = drawn.argsort(axis=2, kind="stable")
-        order[order >= np.array(counts)[:, None, None]] = -1
-        return [
-            one[:, : own * size].reshape(epochs * own, size)
-            for one, own in zip(order, steps, strict=True)
-        ]
+        order[order >= counts[:, None, None]] = -1
+        order = order.reshape(len(counts), epochs * most, size)
+        for one, own in zip(order, steps.tolist(), strict=True):
+            if own < most and epochs > 1:  # an epoch begins where the last one of the client ends
+                mine = one.reshape(epochs, most, size)[:, :own].reshape(-1, size)
+                one[: len(mine)] = mine
+                one[len(mine) :] = -1
+        took = (epochs * steps).tolist()
+        return order, [sum(step < own for own in took) for step in range(took[0])]
 
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
@@ -252,8 +264,9 @@ def descend(
 
 
 def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> None:
-    """Refuse to go on with numbers that are none."""
-    if not all(bool(array.isfinite().all()) for tree in trees for array in tree.values()):
+    """Refuse to go on with numbers that are none: they show in their sum."""
+    sums = (array.sum(dtype=torch.float64) for tree in trees for array in tree.values())
+    if not all(math.isfinite(float(one)) for one in sums):
         raise DivergedError(
             f"{where}: the model is no longer finite at learning rate {rate:g}; give a smaller one"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,8 +57,9 @@ class Plan:
                 f"clients: expected at most the federation's {len(names)} a round, "
                 f"got {self.clients}"
             )
-        rng = np.random.default_rng([self.seed, round_, 0xC0407])
-        chosen = rng.choice(len(names), self.clients, replace=False)
+        key = b"cohort %d %d" % (self.seed, round_)
+        bits = np.frombuffer(hashlib.shake_256(key).digest(8 * len(names)), "<u8")
+        chosen = bits.argsort(kind="stable")[: self.clients].tolist()
         return [names[i] for i in sorted(chosen)]
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.backbones.networks.resnet18 import Block
 from headstart.errors import HeadstartError
+from headstart.memory import keep_freed
 
 
 class SmallCNN(nn.Module):
@@ -120,6 +121,7 @@ _CLASSIFIERS = ("classifier", "_fc", "fc", "heads")  # of the published task: no
 
 def module_of(name: str) -> nn.Module:
     """An extractor, its random weights those of one seed."""
+    keep_freed()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if name in OWN:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -42,6 +43,7 @@ from headstart.statistics.vectors import Vectors
 DEFAULT = Training()
 _SMALL = 2**23  # samples × parameters
 TOGETHER = 16  # clients in a group: their parameters stay in the cache
+_LANE = 5  # clients in a group when the work is large: groups then train side by side, one a core
 
 
 @dataclass(frozen=True)
@@ -131,37 +133,54 @@ def _update(
     ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others.
     """
     job = Job.of(params["job"])
-    with torch.no_grad(), _few_threads(job, clients):
-        told = heard(job, words, params["round"])
-        at = _outside(words)
-        more = 0 if at is None else diagnose.NUMBERS
-        answers = [_silence(job, 1 + len(job.recipe.extra_names), 4 + more)]
-        for ids, group in groups(job, clients, words["classes"]):
-            members = [clients[name] for name in ids]
+    told, at = heard(job, words, params["round"]), _outside(words)
+    more = 0 if at is None else diagnose.NUMBERS
+    answers = [_silence(job, 1 + len(job.recipe.extra_names), 4 + more)]
+
+    def one(part: tuple[Sequence[str], Group]) -> Vectors:
+        members, group = [clients[name] for name in part[0]], part[1]
+        with torch.no_grad():
             trained = train(job, group, told, members)
             answer = _answer(job, group, told, trained, params.get("watch", False))
             if at is not None:
                 seen = diagnose.diagnosed(job.model, group, told, trained, words, at)
                 answer = Vectors(answer.vectors, np.concatenate([answer.numbers, seen]))
-            answers.append(answer)
-            sent = {"": torch.from_numpy(answers[-1].vectors)}
+            sent = {"": torch.from_numpy(answer.vectors)}
             finite(f"round {told.round + 1}", job.training.rate, (sent, *trained.memory.values()))
             keep(job, trained, members)
+        return answer
+
+    samples = sum(len(client.labels) for client in clients.values())
+    size = sum(math.prod(job.model.shapes[name]) for name in job.names.moving)
+    small = samples * size <= _SMALL
+    side_by_side = job.model.together and not small
+    most = _LANE if side_by_side else TOGETHER
+    parts = list(groups(job, clients, words["classes"], most=most))
+    with _lanes(small, side_by_side and len(parts) > 1) as each:
+        answers += each(one, parts)
     yield tuple(clients), _sent(answers)
 
 
 @contextmanager
-def _few_threads(job: Job, clients: Mapping[str, ClientData]) -> Iterator[None]:
-    """One thread for small work: two would wait for each other, on a busy machine for long."""
-    samples = sum(len(client.labels) for client in clients.values())
-    params = sum(math.prod(job.model.shapes[name]) for name in job.names.moving)
+def _lanes(small: bool, side_by_side: bool) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map`: in turn, or side by side on the threads that torch has, one for each.
+
+    Small work gets one thread: two would wait for each other, on a busy machine for long.
+    """
     threads = torch.get_num_threads()
-    if samples * params > _SMALL or threads == 1:
-        yield
+    if threads == 1 or not (small or side_by_side):
+        yield map
         return
     torch.set_num_threads(1)
     try:
-        yield
+        if small:
+            yield map
+        else:
+            # what a thread uses of MKL and OpenMP is said in the thread itself
+            with ThreadPoolExecutor(
+                threads, initializer=functools.partial(torch.set_num_threads, 1)
+            ) as pool:
+                yield pool.map
     finally:
         torch.set_num_threads(threads)
 
@@ -182,11 +201,16 @@ def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -
     for _, tree in sorted(trained.extra.items()):
         row = _sum(only(tree, names.steered))
         rows.append(np.pad(row, (0, len(rows[0]) - len(row))))
-    deltas = (own for name in names.steered for own in moved[name].flatten(1).numpy())
-    squares = sum(float(np.square(own, dtype=np.float64).sum()) for own in deltas)
+    squares = sum(_square(moved[name]) for name in names.steered)
     loss = _loss(job, group, told) if watch else 0.0
     numbers = np.array([float(weights.sum()), float(len(sizes)), squares, loss])
     return Vectors(np.stack(rows), numbers)
+
+
+def _square(array: Tensor) -> float:
+    """‖array‖², summed in float64."""
+    long = array.double().flatten()
+    return float(torch.dot(long, long))
 
 
 def _sent(answers: Sequence[Vectors]) -> Vectors:
@@ -256,14 +280,27 @@ def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
 
 
 def groups(
-    job: Job, clients: Mapping[str, ClientData], classes: NDArray[Any], *, oll: bool = False
+    job: Job,
+    clients: Mapping[str, ClientData],
+    classes: NDArray[Any],
+    *,
+    oll: bool = False,
+    most: int = TOGETHER,
 ) -> Iterator[tuple[Sequence[str], Group]]:
-    """Clients with samples, the ones with the most first, as many together as the model takes."""
-    filled = [name for name, client in clients.items() if len(client.labels)]
-    order = sorted(filled, key=lambda name: -len(clients[name].labels))
-    size = TOGETHER if job.model.together else 1
-    for at in range(0, len(order), size):
-        ids = order[at : at + size]
+    """Clients with samples, as many together as the model takes, with equally much work.
+
+    In each, the clients with the most samples are first.
+    """
+    size = {name: len(client.labels) for name, client in clients.items() if len(client.labels)}
+    order = sorted(size, key=lambda name: -size[name])
+    room = most if job.model.together else 1
+    dealt: list[list[str]] = [[] for _ in range(-(-len(order) // room))]
+    work = [0] * len(dealt)
+    for name in order:  # to the one with the least work
+        at = min((i for i, ids in enumerate(dealt) if len(ids) < room), key=work.__getitem__)
+        dealt[at].append(name)
+        work[at] += size[name]
+    for ids in dealt:
         yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
 
 

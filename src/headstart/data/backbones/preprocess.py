@@ -76,8 +76,7 @@ class Preprocess:
             raise DataError(f"image: cannot be decoded: {error}") from error
         for place, plane, mean, std in zip(out, planes, self.mean, self.std, strict=True):
             # (x/255 − mean)/std with one product and one sum, plane by plane
-            place[...] = np.asarray(plane)
-            place *= np.float32(1 / (255 * std))
+            np.multiply(np.asarray(plane), np.float32(1 / (255 * std)), out=place)
             place -= np.float32(mean / std)
 
     def _resize(self, image: Image.Image) -> Image.Image:

@@ -21,6 +21,7 @@ from headstart.data.backbones.need import need
 from headstart.data.backbones.weights import load_into
 from headstart.errors import DataError
 from headstart.files import write_bytes
+from headstart.memory import keep_freed
 
 Images: TypeAlias = NDArray[np.float32]
 Run: TypeAlias = Callable[[Images], NDArray[Any]]
@@ -80,6 +81,7 @@ class Published:
 
     def _open_torch(self) -> Run:
         torch, module = need("torch"), self.module()
+        keep_freed()
 
         def run(images: Images) -> NDArray[Any]:
             before = torch.get_num_threads()

@@ -1,0 +1,114 @@
+"""The tables of docs/fine-tune.md: starts × algorithms, and what a client gets at home.
+
+    python benchmarks/fine_tune.py --out tables                            # digits
+    python benchmarks/fine_tune.py --out tables --features cifar100.npz    # CIFAR-100 as well
+
+Every table is one `headstart compare`; a table that was cut short goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart.console import bar
+from headstart.runs.config import make_config
+from headstart.runs.stories import compare
+
+ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "scaffold")
+HOME = ("OLL(fed3r)", "OLL(fed3r) + FP(head)", "fed3r + FP(head)", "fed3r + prior", "fed3r + ridge")
+AFTER = (
+    "OLL(fed3r + fedavg-50(head))",
+    "OLL(fed3r + fedavg-50(head)) + FP(head)",
+    "fed3r + fedavg-50(head) + prior",
+    "fed3r + fedavg-50(head) + ridge",
+    "OLL(none + fedavg-50(head)) + FP(head)",
+)
+# A start, and what is said to the clients and to FedAdam's server after it.
+PLAIN = dict.fromkeys(("none", "fedncm", "fedcof", "fed3r"), ("", ""))
+SLOW = ", server_rate=0.001"
+CIFAR = {
+    "none": ("", ""),
+    "fedncm": (", lr=0.01", SLOW),
+    "fedcof(shrinkage=0.1)": ("", SLOW),
+    "fed3r": ("", SLOW),
+}
+
+
+def crossed(starts: dict[str, tuple[str, str]]) -> list[str]:
+    return [
+        f"{start} + {name}-50(head{clients}{server if name == 'fedadam' else ''})"
+        for start, (clients, server) in starts.items()
+        for name in ALGORITHMS
+    ]
+
+
+def run(told: dict[str, Any], sentences: list[str], folder: Path) -> list[dict[str, Any]]:
+    print(f"\n{folder.name}")
+    with bar() as show:
+        return compare(sentences, make_config(told), folder, show)
+
+
+def show_starts(results: list[dict[str, Any]]) -> None:
+    """A row a start; then how far Fed3R is ahead of it at the least, wherever both were tested."""
+    print(f"| init | before training | {' | '.join(ALGORITHMS)} |")
+    print("|---" * (2 + len(ALGORITHMS)) + "|")
+    rows = [results[at : at + len(ALGORITHMS)] for at in range(0, len(results), len(ALGORITHMS))]
+    for row in rows:
+        start, first = row[0]["phases"][0], row[0]["curve"][0]["accuracy"]
+        ends = " | ".join(f"{100 * one['accuracy']:.1f}" for one in row)
+        print(f"| {start} | {100 * first:.1f} | {ends} |")
+    curves = [[{p["round"]: p["accuracy"] for p in one["curve"]} for one in row] for row in rows]
+    for row, others in zip(rows[:-1], curves[:-1], strict=True):
+        gap, name, at = min(
+            (mine[at] - other[at], name, at)
+            for name, mine, other in zip(ALGORITHMS, curves[-1], others, strict=True)
+            for at in mine.keys() & other.keys()
+        )
+        said = f"{100 * gap:+.1f} points at the least ({name}, round {at})"
+        print(f"Fed3R against {row[0]['phases'][0]}: {said}")
+
+
+def show_home(results: list[dict[str, Any]]) -> None:
+    print("| sentence | global test | at home: before → after | plain mean after | gain / lose |")
+    print("|---" * 5 + "|")
+    for one in results:
+        tested, before, after = (
+            np.array(one["personal"][key]) for key in ("tested", "before", "after")
+        )
+        share = 100 * before.sum() / tested.sum(), 100 * after.sum() / tested.sum()
+        some = tested > 0
+        plain = 100 * (after[some] / tested[some]).mean()
+        moved = f"{share[0]:.1f} → {share[1]:.1f}"
+        clients = f"{(after > before).sum()} / {(after < before).sum()}"
+        print(f"| `{one['sentence']}` | {100 * one['accuracy']:.1f} | {moved} ", end="")
+        print(f"| {plain:.1f} | {clients} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--features", type=Path, help="CIFAR-100's, of `headstart features`")
+    args = parser.parse_args()
+    split: dict[str, Any] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
+    told: dict[str, Any] = {"data": "digits", "held_out": 0.45, "partition": split}
+    show_starts(run(told, crossed(PLAIN), args.out / "digits, starts"))
+    show_home(run(told, [*HOME, AFTER[1], AFTER[3]], args.out / "digits, at home"))
+    if args.features is None:
+        print("CIFAR-100: not run (give --features FILE)")
+        return
+    for alpha, sentences in ((0.1, [*HOME, *AFTER]), (0.5, list(HOME))):
+        split = {"name": "dirichlet", "clients": 100, "alpha": alpha}
+        told = {"data": str(args.features), "partition": split, "evaluate_every": 5}
+        if alpha == 0.1:
+            folder = args.out / "CIFAR-100, starts"
+            show_starts(run({**told, "held_out": 0.0}, crossed(CIFAR), folder))
+        at_home = args.out / f"CIFAR-100 at {alpha}, at home"
+        show_home(run({**told, "held_out": 0.45}, sentences, at_home))
+
+
+if __name__ == "__main__":
+    main()
