@@ -21,5 +21,11 @@ def _controller() -> ThreadpoolController:
 
 
 def for_size(size: int) -> AbstractContextManager[Any]:
-    """One thread while `size` is small, all of them otherwise."""
-    return _controller().limit(limits=1) if size <= _SMALL else nullcontext()
+    """One thread while `size` is small, all of them otherwise.
+
+    Of BLAS alone: torch, whose OpenMP this would limit and whose own BLAS it would not, would take
+    itself to have one thread and use more.
+    """
+    if size > _SMALL:
+        return nullcontext()
+    return _controller().limit(limits=1, user_api="blas")

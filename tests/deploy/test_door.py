@@ -1,5 +1,6 @@
 """The door: every refusal by its code, before anything is kept; and what a client will not send."""
 
+import json
 import re
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def code_of(call, *args):
 
 
 def test_a_contract_is_plain_values_and_back():
-    contract = contract_of(hs.Fed3RRandomFeatures(dimension=9), caps={"a": 5}, largest=3.0)
+    contract = contract_of(
+        hs.Fed3RRandomFeatures(dimension=9), caps={"a": 5}, clients=("a",), largest=3.0
+    )
+    assert Contract.from_plain(json.loads(json.dumps(contract.to_plain()))) == contract
     assert Contract.from_plain(contract.to_plain()) == contract
     assert contract.empty.dimension == 9  # of what travels, not of the features
 
@@ -58,6 +62,8 @@ def test_a_contract_is_plain_values_and_back():
         ({"dimension": 2.0}, "dimension"),
         ({"caps": {"a": -1}}, "caps of a"),
         ({"caps": {"": 1}}, "caps"),
+        ({"clients": ["a", "two\nlines"]}, "clients"),
+        ({"clients": "ab"}, "clients"),
         ({"samples": True}, "samples"),
         ({"message_bytes": 0}, "message_bytes"),
         ({"attempts": 0}, "attempts"),
@@ -114,9 +120,24 @@ def test_every_precision_passes_the_bound_that_its_samples_keep(precision):
     ],
 )
 def test_who_may_come(client, code):
-    door = Door(contract_of(caps={"a": 50, "b": 50}))
+    door = Door(contract_of(clients=("a", "b")))
     assert code_of(door.check, client, ROUND, upload_of(1)) == code
     door.check(("a", "b"), ROUND, upload_of(1))
+
+
+def test_caps_register_nobody_and_the_registered_need_none():
+    capped = Door(contract_of(caps={"a": 50}))
+    capped.check("stranger", ROUND, upload_of(1))
+    door = Door(contract_of(clients=("a", "b"), caps={"a": 1}, samples=50))
+    door.check("b", ROUND, upload_of(1))
+    assert code_of(door.check, "a", ROUND, upload_of(1)) == "counts"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
+def test_labels_that_no_file_can_hold(text):
+    payload = upload_of(1, labels=[text] * 11)
+    assert code_of(Door(contract_of()).check, "a", ROUND, payload) == "classes"
+    Door(contract_of()).check("a", ROUND, upload_of(1, labels=["ü\U0001f600"] * 11))
 
 
 def test_a_stale_round():
@@ -273,6 +294,14 @@ def test_a_small_client_refuses_unless_told_otherwise():
     (note,) = check_small_client(fine, hs.Fed3R(), dimension=64)
     assert not note.refused
     assert check_small_client(["a"] * 10, hs.Fed3R()) == ()
+
+
+def test_a_refusal_says_what_was_asked_and_what_can_be_done():
+    said = {"shows": "a row of a gradient is a sum of features", "advice": "Collect more samples"}
+    with pytest.raises(Refused, match=r"of a gradient is .*\. Collect more samples \[small\]$"):
+        check_small_client([0] * 9, **said)
+    with pytest.raises(Refused, match="Use a secure sum"):
+        check_small_client([0] * 9, hs.Fed3R())
 
 
 def test_which_heads_carry_features():

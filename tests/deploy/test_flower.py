@@ -20,7 +20,7 @@ from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.deployed import label_counts
 from headstart.deploy.flower.grid import GridFederation
 from headstart.deploy.flower.messages import Answer, Question
-from headstart.deploy.flower.nodes import Node, Registry, online
+from headstart.deploy.flower.nodes import Node, Registry, Trouble, online
 from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
 from headstart.deploy.ledger import Ledger
@@ -29,9 +29,10 @@ from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator
 from headstart.runs.config import make_config, parsed
 from headstart.runs.federate import prepare
+from headstart.runs.folder import RunFolder
 from headstart.runs.phases import tell
 
-from .fake_grid import FakeGrid, FakeNode, nodes_of
+from .fake_grid import FakeGrid, FakeNode, nodes_of, write_samples
 
 EXACT = steps.measure(Fed3R(), exact=True, bound=1.0)
 
@@ -214,6 +215,62 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
     assert [ids for ids, _ in over_grid.uploads(EXACT)] == [("few",)]
 
 
+def trainings():
+    """Every other step whose answer holds features, on three classes of four dimensions."""
+    from headstart.data.backbones.preprocess import Preprocess
+    from headstart.federation.channels import channels
+    from headstart.gradient.follow import follow
+    from headstart.gradient.models import Spec
+    from headstart.gradient.steps import Job, ahead, broadcast, update
+
+    job = Job("fedavg", Spec(3, 4))
+    params = {"head.weight": np.zeros((3, 4), np.float32), "head.bias": np.zeros(3, np.float32)}
+    words = broadcast(job, params, {}, np.arange(3))
+    told = {"extractor": np.zeros(0, np.float32), "classes": np.arange(3)}
+    return {
+        "update": (update(job, 0), words),
+        "gradient": (ahead(job, 0), words),
+        "follow": (follow(job.spec, Fed3R()), told),
+        "channels": (channels(Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)), {}),
+    }
+
+
+@pytest.mark.parametrize("name", ["update", "gradient", "follow", "channels"])
+def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
+    """R13: a row of a head's update is, for one sample, its feature vector."""
+    sample = np.array([[0.1, 0.7, 0.3, 0.9]]) if name != "channels" else np.full((1, 12), 0.5)
+    nodes = nodes_of({"one": ClientData(sample, np.array([1]))}, tmp_path, small=False)
+    over_grid = federation(nodes)
+    step, words = trainings()[name]
+    assert list(over_grid.uploads(step, words)) == []
+    (trouble,) = over_grid.troubles
+    assert trouble.code == "small"
+    assert "1 samples (fewer than 10)" in trouble.text
+    assert SHOWS[name] in trouble.text
+    assert "no secure sums yet" in trouble.text
+    assert "small = true" in trouble.text
+    nodes[0].config["small"] = True
+    ((_, sent),) = over_grid.uploads(step, words)
+    if name == "update":  # what the refusal kept from the server
+        row = sent.vectors[0][4:8]
+        assert np.allclose(row / np.linalg.norm(row), sample[0] / np.linalg.norm(sample[0]))
+
+
+SHOWS = {
+    "update": "a row of an update is a sum of features",
+    "gradient": "a row of a gradient is a sum of features",
+    "follow": "class of one sample",
+    "channels": "the colours of so few images",
+}
+
+
+def test_losses_and_hits_are_numbers_that_few_samples_may_answer(prepared, tmp_path):
+    data = ClientData(np.ones((1, 64)), np.array([1]), np.ones((1, 64)), np.array([1]))
+    over_grid = federation(nodes_of({"one": data}, tmp_path, small=False))
+    for step in (steps.calibrate(), steps.personal()):
+        assert over_grid.evaluate(step, steps.with_head(solved(prepared))).keys() == {"one"}
+
+
 @pytest.fixture
 def rotated(tmp_path):
     """A node of fewer samples than dimensions: the last bits it sends are those of its secret."""
@@ -367,6 +424,40 @@ def test_whatever_a_client_says_is_an_answer_or_refused(about):
             assert isinstance(Answer.from_content(content, 10).client, str)
 
 
+@pytest.mark.parametrize("value", ["\ud800", float("nan")])
+@pytest.mark.parametrize("key", ["client", "code", "text", "nonce", "extractor"])
+def test_what_no_file_can_hold_is_no_answer(key, value):
+    about = {"client": "a", "code": "", "text": "", "nonce": "", "extractor": None}
+    about[key] = {"name": [value]} if key == "extractor" else value
+    array = Array("uint8", (1,), "headstart.wire", b"x")
+    content = RecordDict(
+        {
+            "about": ConfigRecord({"json": json.dumps(about)}),
+            "arrays": ArrayRecord({"upload": array}),
+        }
+    )
+    with pytest.raises(WireError) as caught:
+        Answer.from_content(content, 10)
+    assert caught.value.code == "malformed"
+
+
+@given(st.text(st.characters(codec=None), max_size=20), st.text(st.characters(codec=None)))
+def test_whatever_the_trouble_its_words_are_one_line_of_a_log(code, text):
+    trouble = Trouble("a", code, text)
+    assert (trouble.code + trouble.text).isprintable()
+    assert Trouble("a", trouble.code, trouble.text) == trouble
+    if (code + text).isprintable():
+        assert (trouble.code, trouble.text) == (code, text)
+
+
+@given(st.text(st.characters(codec=None)))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_results_are_saved_and_read_whatever_their_words(tmp_path, text):
+    RunFolder(tmp_path).save_results({"said": text})
+    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["said"]
+    assert kept == json.loads(json.dumps(text))  # two halves of one character become it
+
+
 def test_an_upload_beyond_the_limit_is_refused():
     with pytest.raises(WireError, match="at most 10 bytes, got 11"):
         Answer.from_content(Answer("a", b"x" * 11).to_content(), 10)
@@ -388,6 +479,33 @@ def test_a_name_belongs_to_the_key_it_first_came_with(tmp_path):
     assert again.known([a, thief])[0] == []  # one of the two is not who it says
     again.leave(lambda name: name == "a")
     assert Registry.open(tmp_path / "nodes.json").known([thief])[0] == [thief]
+
+
+def test_a_forgotten_key_does_not_come_back_under_another_name(tmp_path):
+    path = tmp_path / "nodes.json"
+    registry = Registry.open(path, mark=lambda key: f"mark of {key[::-1]}")
+    a, again = Node("a", 1, "key-a"), Node("alias", 2, "key-a")
+    registry.known([a])
+    registry.leave(lambda name: name == "a")
+    kept = Registry.open(path, mark=registry.mark)
+    good, bad = kept.known([again, Node("b", 3, "key-b")])
+    assert [node.name for node in good] == ["b"]
+    assert [(trouble.client, trouble.code) for trouble in bad] == [("alias", "forgotten")]
+    assert "key-a" not in path.read_text()
+    kept.readmit = "alias"  # the operator says otherwise
+    assert kept.known([again]) == ([again], [])
+    assert Registry.open(path, mark=registry.mark).known([again]) == ([again], [])
+
+
+def test_what_made_the_features_binds_for_as_long_as_somebody_is_in(tmp_path):
+    registry = Registry.open(tmp_path / "nodes.json")
+    assert registry.same_features({"identity": "x"}, begun=False)
+    assert registry.same_features({"identity": "y"}, begun=False)  # the first was not taken
+    again = Registry.open(tmp_path / "nodes.json")
+    assert not again.same_features({"identity": "x"}, begun=True)
+    assert again.same_features({"identity": "y"}, begun=True)
+    again.begin_again()
+    assert Registry.open(tmp_path / "nodes.json").extractor is None
 
 
 def test_a_node_registered_without_a_name_is_called_by_its_key():
@@ -542,6 +660,126 @@ def test_features_of_another_extractor_are_refused(prepared, nodes, tmp_path, mo
     assert results["total"] == digest(kept)
 
 
+def claiming(identity: str, payload: bytes | None = None):
+    """A node that says what made its features, and may send something else."""
+
+    def spoil(content: RecordDict) -> RecordDict:
+        about = json.loads(content["about"]["json"])
+        about["extractor"] = {"name": identity, "identity": identity}
+        changed = {"about": ConfigRecord({"json": json.dumps(about)})}
+        if payload is not None:
+            array = Array("uint8", (len(payload),), "headstart.wire", payload)
+            changed["arrays"] = ArrayRecord({"upload": array})
+        return RecordDict({**content, **changed})
+
+    return spoil
+
+
+def test_a_refused_upload_does_not_say_what_made_the_features(prepared, nodes, tmp_path):
+    """One node that sends rubbish must not make strangers of all others, now or later."""
+    nodes[0].fault = claiming("evil", b"rubbish")
+    told = run_settings(tmp_path, wanted=4)
+    with pytest.raises(HeadstartError, match="expected an upload, got none"):
+        served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
+    for code in ("malformed", "extractor"):  # once more when the honest ones are in
+        results = served(FakeGrid(nodes), told)
+        codes = {(t["client"], t["code"]) for t in results["troubles"]}
+        assert codes == {(nodes[0].name, code)}
+        assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
+    assert Registry.open(tmp_path / "ledger" / "nodes.json").extractor is None
+
+
+def test_when_all_are_forgotten_so_is_what_made_their_features(nodes, tmp_path):
+    for node in nodes:
+        node.fault = claiming("old" if node in nodes[:2] else "new")
+    assert len(served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=2))["members"]) == 2
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        for node in nodes[:2]:
+            ledger.forget(node.name)
+    results = served(FakeGrid(nodes[2:]), run_settings(tmp_path, wanted=3))
+    assert len(results["members"]) == 3
+    assert not results["troubles"]
+
+
+def test_what_made_the_features_survives_a_crash_after_the_first_upload(
+    nodes, tmp_path, monkeypatch
+):
+    from headstart.deploy.flower import output
+
+    class Cut(Exception):
+        pass
+
+    def cut(*told):
+        raise Cut
+
+    for node, name in zip(nodes, ("one", "two"), strict=False):
+        node.fault = claiming(name)
+    with monkeypatch.context() as patched:
+        patched.setattr(output.Output, "solved", cut)
+        with pytest.raises(Cut):
+            served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
+    results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=1))
+    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[1].name, "extractor")}
+
+
+def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_path, caplog):
+    def saying(**words):
+        def spoil(content: RecordDict) -> RecordDict:
+            about = {**json.loads(content["about"]["json"]), **words}
+            return RecordDict({**content, "about": ConfigRecord({"json": json.dumps(about)})})
+
+        return spoil
+
+    nodes[0].fault = saying(code="failed", text="\ud800")
+    nodes[1].fault = saying(code="a\nb", text="bad\nINFO : headstart: all is well\x1b[2J")
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=3))
+    assert len(results["members"]) == 3
+    assert json.loads((tmp_path / "out" / "results.json").read_text()) == results
+    codes = {t["client"]: t["code"] for t in results["troubles"]}
+    assert codes == {nodes[0].name: "malformed", nodes[1].name: "a\\nb"}
+    said = [line for line in map(caplog.handler.format, caplog.records) if "all is well" in line]
+    assert said
+    assert all(line.isprintable() for line in said)
+
+
+def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tmp_path):
+    lone = ClientData(np.ones((12, 64)), np.array(["\ud800"] * 12))
+    own = tmp_path / "own"
+    own.mkdir()
+    bad = Fed3R().measure(lone.features, lone.labels, exact=True, bound=1.0, secret=b"").to_bytes()
+    nodes[0].fault = claiming("x", bad)
+    with pytest.raises(HeadstartError, match=r"UTF-8.*\[classes\]"):
+        served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
+    assert len(served(FakeGrid(nodes[1:]), run_settings(tmp_path, wanted=4))["members"]) == 4
+
+
+def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(prepared, nodes, tmp_path):
+    """R12: features a thousand times as large count a million times."""
+    data = prepared.simulator.data[nodes[0].name]
+    large = Fed3R().measure(1000 * data.features, data.labels, secret=b"").to_bytes()
+
+    def scaled(content: RecordDict) -> RecordDict:
+        array = Array("uint8", (len(large),), "headstart.wire", large)
+        return RecordDict({**content, "arrays": ArrayRecord({"upload": array})})
+
+    nodes[0].fault = scaled
+    results = served(FakeGrid(nodes), run_settings(tmp_path, exact=False, wanted=4))
+    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "bound")}
+    assert len(results["members"]) == 4
+
+
+def test_random_features_have_a_bound_of_their_own(nodes, tmp_path):
+    """That of the features may be smaller than √(2/D)."""
+    told = run_settings(tmp_path, sentence="fed3r-rf(dimension=8)", exact=False, bound=0.01)
+    assert not served(FakeGrid(nodes), told)["troubles"]
+
+
+def test_a_cap_of_one_client_says_nothing_of_the_others(nodes, tmp_path):
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4, caps={nodes[0].name: 1}))
+    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "counts")}
+    assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
+
+
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     """Two nodes with images and an extractor, each in another place; and the server."""
@@ -615,6 +853,28 @@ def test_a_forgotten_client_is_not_asked_again(prepared, nodes, tmp_path):
     assert results["total"] == digest(kept)
     assert nodes[0].heard == []
     assert nodes[0].name not in json.loads((tmp_path / "ledger" / "nodes.json").read_text())["keys"]
+
+
+def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(prepared, nodes, tmp_path):
+    served(FakeGrid(nodes), run_settings(tmp_path))
+    old = nodes[0].name
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        ledger.forget(old)
+    nodes[0].name = nodes[0].config["client"] = "alias"
+    nodes[0].heard.clear()
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
+    assert {(t["client"], t["code"]) for t in results["troubles"]} == {("alias", "forgotten")}
+    assert nodes[0].heard == []
+    kept = (tmp_path / "ledger" / "nodes.json").read_text()
+    key = next(node.key for node in online(FakeGrid(nodes)) if node.name == "alias")
+    assert old not in kept
+    assert key not in kept
+    fewer = prepared.simulator.data[old]
+    fewer = replace(fewer, features=fewer.features[1:], labels=fewer.labels[1:])
+    write_samples(nodes[0].config["data"], fewer)  # the same bytes would stay out
+    results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=5, readmit="alias"))
+    assert "alias" in results["members"]
+    assert not results["troubles"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from headstart.cli.ledger import app, forget_client
 from headstart.deploy import ledger as ledgers
 from headstart.deploy import log as logs
 from headstart.deploy import refusals as refusal_files
+from headstart.deploy import store
 from headstart.deploy.door import Refused
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.room import Room
@@ -330,6 +331,24 @@ def test_refusals_are_listed_with_their_reasons(tmp_path, ledger, monkeypatch):
     assert ledger.refusals()[-1].code == "round"
 
 
+@pytest.mark.parametrize(
+    "line", ['{"clients": [1], %s}', '{"clients": "a", %s}', '{"clients": null, %s}', "7", "[]"]
+)
+def test_a_line_of_refusals_that_makes_no_sense_is_said_and_in_nobodys_way(tmp_path, line):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of()) as ledger:
+        fill(ledger, "ab")
+        code_of(ledger.accept, "c", "winter", "k", upload_of(1))
+    with open(path / "refusals.jsonl", "a") as file:
+        file.write(line.replace("%s", '"code": "round", "text": "t", "time": "now"') + "\n")
+    shown = CliRunner().invoke(app, ["list", str(path)])
+    assert shown.exit_code == 0
+    assert "refused: round 1\n" in shown.output
+    assert "refusals: 1 line cannot be read" in shown.output
+    forget_client(path, "a")
+    assert [refusal.client for refusal in ledger.refusals()] == ["c"]
+
+
 # -- files -------------------------------------------------------------------------------------
 
 
@@ -574,6 +593,153 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     with Ledger.open(path) as reopened:
         assert reopened.total().digest() == total_of(uploads).digest()
         reopened.accept("c", ROUND, "k", upload_of(3))
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
+@pytest.mark.parametrize("write", [True, False], ids=["write", "look"])
+def test_a_log_file_that_is_missing_is_refused(tmp_path, exact, write):
+    """R17: not an empty ledger, nor one that has lost its tombstones; and nothing is changed."""
+    whole = tmp_path / "whole"
+    with Ledger.create(whole, contract_of(exact=exact)) as ledger:
+        fill(ledger, "abc", exact=exact)
+        ledger.forget("b")
+        fill(ledger, "d", exact=exact)
+    first, second = log_files(whole)
+    for number, lost in enumerate(((first,), (first, second), None)):
+        path = tmp_path / str(number)
+        shutil.copytree(whole, path)
+        for name in ("total.json", "total.safetensors"):
+            (path / name).unlink(missing_ok=True)  # which would tell on its own
+        if lost is None:
+            shutil.rmtree(path / "log")
+        for file in lost or ():
+            (path / "log" / file.name).unlink()
+        kept = [file.read_bytes() for file in log_files(path)]
+        with pytest.raises(HeadstartError, match=r"damaged: .*1\.log is missing.*from a backup"):
+            Ledger.open(path, write=write)
+        assert [file.read_bytes() for file in log_files(path)] == kept
+
+
+def test_a_log_that_has_lost_its_tombstone_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "ledger"
+    ledger = Ledger.create(path, contract_of())
+    fill(ledger, "abc")
+    monkeypatch.setattr(logs, "SEGMENT_BYTES", 1)  # the tombstone comes into a file of its own
+    ledger.forget("b")
+    abandon(ledger)
+    for file in log_files(path)[1:]:
+        file.unlink()
+    with pytest.raises(HeadstartError, match=r"damaged: a tombstone is missing.*from a backup"):
+        Ledger.open(path)
+
+
+def test_a_new_ledger_has_its_log_before_it_is_one(tmp_path, monkeypatch):
+    """A `create` that is cut short leaves no ledger, or one that can be opened."""
+    made = []
+    write = store.write_text
+
+    def cut_short(path, text):
+        made.append(log_files(tmp_path / "ledger"))
+        write(path, text)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "write_text", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        Ledger.create(tmp_path / "ledger", contract_of())
+    assert [file.name for file in made[0]] == ["00000001.log"]
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        assert ledger.members() == {}
+
+
+def test_a_log_without_its_contract_is_not_written_over(tmp_path):
+    path = tmp_path / "ledger"
+    ledger = Ledger.create(path, contract_of())
+    fill(ledger, "a")
+    abandon(ledger)
+    (path / "contract.json").unlink()
+    kept = log_files(path)[0].read_bytes()
+    with pytest.raises(HeadstartError, match="not empty"):
+        Ledger.create(path, contract_of())
+    assert log_files(path)[0].read_bytes() == kept
+
+
+def test_nobody_else_can_read_a_ledger_in_a_folder_that_was_there(tmp_path):
+    path = tmp_path / "ledger"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    Ledger.create(path, contract_of()).close()
+    assert oct(path.stat().st_mode & 0o777) == "0o700"
+    path.chmod(0o755)
+    Ledger.open(path, write=False).close()
+    assert oct(path.stat().st_mode & 0o777) == "0o755"  # only looked at
+    Ledger.open(path).close()
+    assert oct(path.stat().st_mode & 0o777) == "0o700"
+
+
+# -- looking while a server forgets ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
+def test_a_reader_finds_uploads_where_they_are_now(tmp_path, exact):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of(exact=exact)) as ledger:
+        uploads = fill(ledger, "abcd", exact=exact)
+        with Ledger.open(path, write=False) as reader:
+            entries = {entry.who: entry for entry in reader.entries()}
+            ledger.forget("b")
+            for name in "acd":
+                assert reader.payload(entries[name]) == uploads[name]
+            with pytest.raises(HeadstartError, match="changed while it was read") as caught:
+                reader.payload(entries["b"])
+            assert "backup" not in str(caught.value)
+
+
+def test_a_reader_still_says_what_is_damaged(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of()) as ledger:
+        fill(ledger, "ab")
+    with Ledger.open(path, write=False) as reader:
+        (file,), place = log_files(path), reader._log._places[1]
+        whole = file.read_bytes()
+        file.write_bytes(whole[: place.at] + b"x" + whole[place.at + 1 :])
+        with pytest.raises(HeadstartError, match="is damaged at byte 0"):
+            reader.payload(reader.entries()[0])
+
+
+def members_and_total(path):
+    with Ledger.open(path, write=False) as reader:
+        return len(reader.members()), reader.total().digest()
+
+
+def verified(path):
+    found = verify(path)
+    return found.clients, found.total
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
+@pytest.mark.parametrize(
+    ("look", "step"),
+    [(members_and_total, "_refold"), (verified, "_refold"), (verified, "payload")],
+)
+def test_a_forgetting_in_the_middle_of_a_look_is_no_damage(
+    tmp_path, monkeypatch, exact, look, step
+):
+    """While a reader opens the ledger, and while it reads the uploads again."""
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of(exact=exact)) as ledger:
+        uploads = fill(ledger, "abcd", exact=exact)
+        real, begun = getattr(Ledger, step), []
+
+        def forget_first(one, *args):
+            if one is not ledger and not begun:
+                begun.append(step)
+                ledger.forget("a")
+            return real(one, *args)
+
+        monkeypatch.setattr(Ledger, step, forget_first)
+        found = look(path)
+    assert begun == [step]
+    assert found == (3, total_of({c: uploads[c] for c in "bcd"}).digest())
 
 
 # -- the snapshot is only a shortcut -----------------------------------------------------------

@@ -1,6 +1,8 @@
 """Forgetting: the total, the head and the files of a federation that the client never joined."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -47,18 +49,16 @@ def test_as_if_it_had_never_joined(tmp_path, head, exact):
     ledger, uploads = filled(tmp_path / "with", NAMES, head, exact)
     without, _ = filled(tmp_path / "without", [EMU, ANT, DOG, BEE], head, exact)
     with ledger, without:
-        solved = head.name != "etf" and without.save_model().read_bytes()
-        if solved:
-            ledger.save_model()
+        solved = without.save_model().read_bytes()
+        ledger.save_model()
         left = ledger.forget(CAT)
         assert left.members == 4
         assert left.total == ledger.total().digest() == without.total().digest()
         assert left.total == total_of({n: uploads[n] for n in NAMES if n != CAT}, head).digest()
         assert set(ledger.members().items()) == set(without.members().items())
-        if solved:
-            own = tmp_path / "with" / "model.safetensors"
-            assert own.read_bytes() == left.model.to_bytes() == solved  # the head, byte for byte
-            assert left.renewed == ("model.safetensors",)
+        own = tmp_path / "with" / "model.safetensors"
+        assert own.read_bytes() == left.model.to_bytes() == solved  # the head, byte for byte
+        assert left.renewed == ("model.safetensors",)
     with Ledger.open(tmp_path / "with") as again:
         assert again.total().digest() == left.total
 
@@ -137,6 +137,174 @@ def test_a_tombstone_blocks_every_replay(tmp_path):
     ledger.close()
 
 
+def code_of(call, *args):
+    with pytest.raises(Refused) as caught:
+        call(*args)
+    return caught.value.code
+
+
+def test_forgotten_bytes_do_not_come_back_under_another_name(tmp_path):
+    path = tmp_path / "ledger"
+    ledger, uploads = filled(path, NAMES)
+    ledger.accept("twin", ROUND, "k", uploads[CAT])  # had the same bytes before, and keeps them
+    group = ("one", "two")
+    ledger.accept(group, ROUND, "k", upload_of(8))
+    ledger.forget(CAT)
+    total = ledger.forget("one").total
+    for _ in range(2):
+        with ledger:
+            for name in ("fox 6", ("fox 6", "gnu 7")):
+                assert code_of(ledger.accept, name, ROUND, "k", uploads[CAT]) == "forgotten"
+                assert code_of(ledger.accept, name, ROUND, "k", upload_of(8)) == "forgotten"
+            assert ledger.accept("twin", ROUND, "k", uploads[CAT]).repeated
+            assert ledger.total().digest() == total
+        ledger = Ledger.open(path)
+    with ledger:
+        ledger.accept("fox 6", ROUND, "k", upload_of(9))  # other bytes: a new client
+
+
+@pytest.mark.parametrize("head", [hs.ETF(), hs.Fed3R()], ids=lambda head: head.name)
+def test_bytes_that_others_honestly_have_are_not_kept_out(tmp_path, head):
+    """No samples, or class counts alone: the same from many clients, and easily guessed."""
+    labels = [0, 0, 1] if head.name == "etf" else []
+    upload = upload_of(1, head, labels=labels)
+    with Ledger.create(tmp_path / "ledger", contract_of(head)) as ledger:
+        ledger.accept(ANT, ROUND, "k", upload)
+        ledger.forget(ANT)
+        ledger.accept(BEE, ROUND, "k", upload)
+        assert code_of(ledger.accept, ANT, ROUND, "k", upload) == "forgotten"
+
+
+def test_the_rest_of_a_group_is_not_asked_again_and_can_be_forgotten(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of()) as ledger:
+        ledger.accept((ANT, BEE, CAT), ROUND, "k", upload_of(1))
+        ledger.accept(DOG, ROUND, "k", upload_of(2))
+        ledger.forget(ANT)
+        assert ledger.missing(NAMES) == (EMU,)
+        assert code_of(ledger.accept, BEE, ROUND, "k", upload_of(3)) == "overlap"
+        ledger.save_model()
+        total = ledger.total().digest()
+        left = ledger.forget(BEE)
+        assert (left.total, left.members) == (total, 1)
+        assert [model.state for model in ledger.models()] == ["current"]
+        assert (left.superseded, left.renewed, left.removed) == ((), (), ())
+        assert code_of(ledger.accept, BEE, ROUND, "k", upload_of(3)) == "forgotten"
+    with Ledger.open(path) as again:
+        assert again.forgotten(BEE)
+        assert not again.forgotten(CAT)
+        assert not again.book.unfinished
+    assert traces(path, BEE, upload_of(3)) == []
+
+
+def test_whoever_was_only_ever_refused_can_be_forgotten(tmp_path):
+    path = tmp_path / "ledger"
+    ledger, _ = filled(path, [ANT, BEE])
+    with ledger:
+        ledger.save_model()
+        ledger.record_model("elsewhere", "0" * 64, "a total of who knows when")
+        for who in (CAT, (CAT, DOG), DOG):
+            assert code_of(ledger.accept, who, "winter", "k", upload_of(2)) == "round"
+        before = ledger.total().digest()
+        left = ledger.forget(CAT)
+        assert (left.total, left.members, left.superseded) == (before, 2, ())
+        assert [refusal.client for refusal in ledger.refusals()] == [DOG]
+        assert code_of(ledger.accept, CAT, ROUND, "k", upload_of(2)) == "forgotten"
+    with Ledger.open(path) as again:
+        assert again.total().digest() == before
+        assert code_of(again.accept, CAT, ROUND, "k", upload_of(2)) == "forgotten"
+    assert traces(path, CAT, upload_of(2)) == []
+
+
+def test_whoever_is_only_registered_can_be_forgotten(tmp_path):
+    with Ledger.create(tmp_path / "ledger", contract_of(clients=[ANT, BEE])) as ledger:
+        ledger.forget(ANT)
+        assert code_of(ledger.accept, ANT, ROUND, "k", upload_of(1)) == "forgotten"
+        for typing_error in ("at 1", "ant\ud800"):
+            with pytest.raises(HeadstartError, match="expected one of this ledger"):
+                ledger.forget(typing_error)
+
+
+def test_a_replay_does_not_write_the_name_down_again(tmp_path):
+    """Whatever it is refused for, with whomever it comes, by whichever way."""
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of(attempts=2)) as ledger:
+        ledger.accept(CAT, ROUND, "k", upload_of(2))
+        ledger.forget(CAT)
+        codes = [code_of(ledger.accept, CAT, ROUND, "k", upload_of(2)) for _ in range(2)]
+        codes.append(code_of(ledger.accept, CAT, CAT, "k", upload_of(2)))
+        codes.append(code_of(ledger.accept, (DOG, CAT), ROUND, "k", upload_of(2)))
+        with pytest.raises(Refused) as caught, ledger.admit(CAT, ROUND, 2**50):
+            pytest.fail("it was let in")
+        codes.append(caught.value.code)
+        assert codes == ["forgotten", "rate", "round", "forgotten", "size"]
+        assert [refusal.code for refusal in ledger.refusals()] == codes
+        assert DOG in ledger.refusals()[3].client
+    assert traces(path, CAT, upload_of(2)) == []
+
+
+def test_names_of_nodes_go_too(tmp_path):
+    """From the list of a deployed server in the ledger's folder; a mark of the key stays there."""
+    path = tmp_path / "ledger"
+    ledger, uploads = filled(path, NAMES)
+    nodes, told = path / "nodes.json", {"extractor": {"name": "x"}, "begun": True}
+    keys = {CAT: "c" * 64, DOG: "d" * 64, "fox": "f" * 64}
+    with ledger:
+        nodes.write_text(json.dumps({"keys": keys, "gone": ["a mark"], **told}))
+        ledger.forget(CAT)
+        gone = sorted(["a mark", ledger.book.mark(keys[CAT])])
+        left = {DOG: keys[DOG], "fox": keys["fox"]}
+        assert json.loads(nodes.read_text()) == {"keys": left, "gone": gone, **told}
+        assert traces(path, CAT, uploads[CAT]) == []
+        ledger.forget("fox")  # which was seen, but never sent anything
+        assert json.loads(nodes.read_text())["keys"] == {DOG: keys[DOG]}
+        assert ledger.forgotten("fox")
+        for nonsense in ("{", "[]", '{"keys": ["dog 4"]}', '{"keys": {"dog 4": 7}}'):
+            nodes.write_text(nonsense)
+            assert ledger.forget(DOG).unreachable == ("nodes.json",)
+            assert not ledger.book.unfinished
+
+
+def test_every_change_of_a_folder_is_on_the_disk_before_it_is_done(tmp_path, monkeypatch):
+    """A renamed or deleted file is durable once its folder was flushed."""
+    path = tmp_path / "ledger"
+    ledger, uploads = filled(path, NAMES)
+    (path / "nodes.json").write_text(json.dumps({"keys": {CAT: "0" * 64}}))
+    code_of(ledger.accept, CAT, ROUND, "another", uploads[CAT])
+    (tmp_path / "heads").mkdir()
+    ledger.save_model(path=tmp_path / "heads" / "one")
+    ledger.export(tmp_path / "out")
+    changed, waiting, left = set(), set(), []
+
+    def watched(change, target):
+        def call(*args, **told):
+            change(*args, **told)
+            changed.add(Path(args[target]).parent)
+            waiting.add(Path(args[target]).parent)
+
+        return call
+
+    def sync(handle, real=os.fsync):
+        real(handle)
+        waiting.discard(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+    def note(meta, real=ledger.note):
+        if meta["kind"] == "done":
+            left.append(set(waiting))
+        real(meta)
+
+    monkeypatch.setattr(os, "replace", watched(os.replace, 1))
+    monkeypatch.setattr(os, "unlink", watched(os.unlink, 0))
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(ledger, "note", note)
+    ledger.forget(CAT)
+    monkeypatch.undo()
+    ledger.close()
+    folders = (path, path / "log", tmp_path / "out", tmp_path / "out/uploads", tmp_path / "heads")
+    assert changed == set(folders)
+    assert left == [set()]
+
+
 def test_forgetting_twice_is_forgetting_once(tmp_path):
     path = tmp_path / "ledger"
     ledger, _ = filled(path, NAMES)
@@ -162,7 +330,7 @@ def test_the_last_client_leaves_an_empty_ledger(tmp_path):
         ledger.save_model()
         left = ledger.forget(ANT)
         assert (left.members, left.model) == (0, None)
-        assert left.renewed == ("model.safetensors",)
+        assert (left.renewed, left.removed) == ((), ("model.safetensors",))
         assert not (path / "model.safetensors").exists()
         assert left.total == contract_of().empty.digest()
         ledger.accept(BEE, ROUND, "k", upload_of(1))
@@ -214,6 +382,52 @@ def test_a_head_that_somebody_changed_is_named_and_left_alone(tmp_path):
     assert left.renewed == ()
     assert first.read_bytes() == other.to_bytes()
     assert not second.exists()
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
+def test_a_head_that_cannot_be_solved_any_more_is_deleted(tmp_path, exact):
+    """Or the old one, which knows the client, would stay, and every start would end in an error."""
+    path, head = tmp_path / "ledger", hs.ETF()
+    with Ledger.create(path, contract_of(head, exact=exact)) as ledger:
+        for name, label in ((ANT, 0), (BEE, 1)):
+            upload = upload_of(label, head, exact=exact, labels=[label] * 5)
+            ledger.accept(name, ROUND, "k", upload)
+        own, other = ledger.save_model(), ledger.save_model(path=tmp_path / "other")
+        left = ledger.forget(BEE)  # one class is left, and ETF needs two
+        assert (left.renewed, left.model, left.unreachable) == ((), None, ())
+        assert left.removed == ("model.safetensors", str(other))
+        assert not own.exists()
+        assert not other.exists()
+        assert {model.state for model in left.superseded} == {"superseded"}
+    with Ledger.open(path) as again:
+        assert not again.book.unfinished
+        assert list(again.members()) == [ANT]
+        again.accept(CAT, ROUND, "k", upload_of(2, head, exact=exact, labels=[0, 1, 2]))
+        again.save_model()
+
+
+def test_a_head_that_cannot_be_written_is_named_until_it_can(tmp_path, monkeypatch):
+    from headstart.deploy import ledger as ledgers
+
+    path, write = tmp_path / "ledger", ledgers.write_bytes
+    ledger, _ = filled(path, NAMES)
+
+    def full(target, data):
+        if target == stuck:
+            raise HeadstartError(f"output: cannot write {target}: No space left on device")
+        write(target, data)
+
+    with ledger:
+        stuck, fine = (ledger.save_model(path=tmp_path / name) for name in ("stuck", "fine"))
+        monkeypatch.setattr(ledgers, "write_bytes", full)
+        left = ledger.forget(CAT)
+        assert (left.renewed, left.unreachable) == ((str(fine),), (str(stuck),))
+    with Ledger.open(path) as again:
+        assert not again.book.unfinished
+    assert forget(path, CAT).unreachable == (str(stuck),)
+    monkeypatch.undo()
+    assert forget(path, CAT).renewed == (str(stuck),)
+    assert stuck.read_bytes() == fine.read_bytes()
 
 
 def _models(path):

@@ -35,7 +35,9 @@ class Crash(BaseException):
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """`sent`: the key and bytes of every member; `gone`: who was forgotten."""
+    """`sent`: the key and bytes of every member; `gone`, `gone_bytes`: who was forgotten, and what
+    they had sent; `seen`: who was refused, and so can be forgotten.
+    """
 
     @initialize(exact=st.booleans())
     def begin(self, exact):
@@ -43,7 +45,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.exact, self.path = exact, self.folder / "ledger"
         self.ledger = Ledger.create(self.path, contract_of(exact=exact))
         self.sent, self.receipts = {}, {}
-        self.gone, self.gone_bytes = set(), []
+        self.gone, self.gone_bytes, self.seen = set(), [], set()
 
     def teardown(self):
         failpoints.hook = None
@@ -74,13 +76,14 @@ class LedgerMachine(RuleBasedStateMachine):
         try:
             return self.ledger.accept(*upload)
         except Refused as refused:
+            self.seen.add(upload[0])
             return refused.code
 
     def _expected(self, client, key, payload):
         if client in self.gone:
             return "forgotten"
         if client not in self.sent:
-            return "new"
+            return "forgotten" if payload in self.gone_bytes else "new"
         if self.sent[client][0] != key:
             return "member"
         return "again" if self.sent[client][1] == payload else "key"
@@ -127,12 +130,19 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             self._is_gone(client)
 
+    @precondition(lambda self: self.seen - set(self.sent))
+    @rule(data=st.data())
+    def forget_one_that_is_not_in(self, data):
+        """It was refused: its name goes, and it stays out."""
+        client = data.draw(st.sampled_from(sorted(self.seen - set(self.sent))))
+        assert self.ledger.forget(client).members == len(self.sent)
+        self.gone.add(client)
+
     def _is_gone(self, client):
         _, payload = self.sent.pop(client)
         self.receipts.pop(client, None)
         self.gone.add(client)
-        if payload not in [p for _, p in self.sent.values()]:
-            self.gone_bytes.append(payload)
+        self.gone_bytes.append(payload)
 
     @rule(clean=st.booleans())
     def restart(self, clean):
@@ -200,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
             Path(root, name).read_bytes()
             for root, _, names in os.walk(self.path)
             for name in names
-            if name not in ("refusals.jsonl", "lock")
+            if name != "lock"
         )
         current = [payload for _, payload in self.sent.values()]
         for payload in self.gone_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -146,7 +147,7 @@ def test_scripts_are_shell_and_units_say_where_they_are(made):
     for path in made.rglob("*.sh"):
         subprocess.run(["sh", "-n", str(path)], check=True)
     unit = (made / "nodes/site-a/headstart-node.service").read_text()
-    assert f"ExecStart=/bin/sh {made}/nodes/site-a/start.sh" in unit
+    assert f'ExecStart=/bin/sh "{made}/nodes/site-a/start.sh"' in unit
     for path in made.rglob("*"):
         if path.is_file():
             assert b"{{" not in path.read_bytes().replace(b"{{}}", b""), path
@@ -160,6 +161,74 @@ def test_one_more_node_and_not_twice(made):
         add_node(made, "site-z")
     with pytest.raises(HeadstartError, match="is none of"):
         add_node(made / "app", "site-y")
+
+
+def test_a_node_that_was_carried_away_can_still_be_let_in(tmp_path):
+    """The guide says: carry the folder, delete it here, register. Its public key stays."""
+    init(tmp_path / "fed", PLAN)
+    add_node(tmp_path / "fed", "late")
+    for name in (*PLAN.nodes, "late"):
+        key = (tmp_path / "fed/nodes" / name / "key.pub").read_bytes()
+        shutil.rmtree(tmp_path / "fed/nodes" / name)
+        assert (tmp_path / "fed/operator/keys" / f"{name}.pub").read_bytes() == key
+    (tmp_path / "bin").mkdir()
+    flwr = tmp_path / "bin/flwr"
+    flwr.write_text('#!/bin/sh\ntest -f "$3" && echo "$@"\n')
+    flwr.chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(tmp_path / "fed/operator/register.sh"), "site-a", "late"],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["site-a", "late"]
+    with pytest.raises(HeadstartError, match=r"site-a\.pub is there already"):
+        add_node(tmp_path / "fed", "site-a")
+
+
+def test_units_keep_what_a_node_caches_where_it_may_write(made):
+    for place, unit in (("nodes/site-a", "headstart-node"), ("server", "headstart-server")):
+        text = (made / place / f"{unit}.service").read_text()
+        assert f'Environment="HEADSTART_CACHE={made}/{place}/cache"' in text
+        assert f'ReadWritePaths="{made}/{place}"' in text
+
+
+@pytest.fixture
+def spaced(tmp_path):
+    folder = tmp_path / "two words, 50%n" / "fed"
+    init(folder, PLAN)
+    return folder
+
+
+def test_folders_may_have_spaces_and_percents(spaced):
+    unit = (spaced / "server/headstart-server.service").read_text()
+    said = str(spaced).replace("%", "%%")
+    assert f'ReadWritePaths="{said}/server"' in unit
+    assert f'ExecStart=/bin/sh "{said}/server/start.sh"' in unit
+    assert f"WorkingDirectory={said}/server\n" in unit
+    assert f'"{spaced}/server/server.key";' in (spaced / "server/nginx.conf").read_text()
+    config = tomllib.loads((spaced / "operator/flwr/config.toml").read_text())
+    assert config["superlink"]["headstart"]["root-certificates"] == f"{spaced}/server/ca.crt"
+    first = scaffold.next_steps(spaced, ["a"])[0]
+    assert shlex.split(first) == ["sh", f"{spaced}/server/start.sh"]
+
+
+@pytest.mark.parametrize("sign", ["'", '"', "\\", "$", "\n"])
+def test_folders_that_units_and_scripts_cannot_name_are_refused(tmp_path, sign):
+    with pytest.raises(HeadstartError, match="output: expected a path without"):
+        init(tmp_path / f"a{sign}b" / "fed", PLAN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_guide_says_what_the_container_and_the_state_really_do():
+    guide = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
+    container = filled("Containerfile", {})
+    assert ("--network host" in container) == ("`--network host`" in guide)
+    assert "no network but the server" not in guide
+    assert ("--database state.db" in filled("server.sh", {"listen": "", "port": ""})) == (
+        "`server/state.db" in guide
+    )
 
 
 def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -188,8 +257,8 @@ def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         ({"nodes": ("a b",)}, "letters, digits"),
         ({"nodes": ("../x",)}, "letters, digits"),
         ({"nodes": ("a", "a")}, "each once"),
-        ({"dimension": 0}, "dimension"),
-        ({"wanted": -1}, "wanted"),
+        ({"dimension": 0}, "dimension: .*, got 0"),
+        ({"wanted": -1}, "wanted: .*, got -1"),
         ({"address": "nowhere"}, "HOST:PORT"),
         ({"address": "x;y:1"}, "HOST:PORT"),
         ({"address": "host:99999"}, "port from 1"),
@@ -210,6 +279,10 @@ def test_on_one_machine_no_proxy_is_needed(tmp_path, address):
     init(tmp_path / "fed", Plan(("a",), 3, address))
     assert not (tmp_path / "fed/server/nginx.conf").exists()
     assert address in (tmp_path / "fed/nodes/a/start.sh").read_text()
+    own, there = ("::1", "[::1]:9100") if "::" in address else ("127.0.0.1", "127.0.0.1:9100")
+    assert f"--host {own} --port 9100" in (tmp_path / "fed/server/start.sh").read_text()
+    config = tomllib.loads((tmp_path / "fed/operator/flwr/config.toml").read_text())
+    assert config["superlink"]["headstart"]["address"] == there
 
 
 def test_the_command_says_what_comes_next(tmp_path):
@@ -243,10 +316,12 @@ def test_private_files_are_written_once_and_secrets_are_secrets(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
-def test_units_are_ones_that_systemd_takes(made):
-    for unit in made.rglob("*.service"):
+@pytest.mark.parametrize("place", ["made", "spaced"])
+def test_units_are_ones_that_systemd_takes(place, request):
+    for unit in request.getfixturevalue(place).rglob("*.service"):
         done = subprocess.run(
             ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
         )
         about = [line for line in done.stderr.splitlines() if unit.name in line]
-        assert not [line for line in about if "Unknown" in line or "Failed to parse" in line]
+        wrong = ("Unknown", "Failed to", "not absolute", "ignoring", "Invalid")
+        assert not [line for line in about if any(word in line for word in wrong)]

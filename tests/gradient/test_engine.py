@@ -44,6 +44,31 @@ def params_of(k=3, d=4, classes=3, seed=1):
     return {name: torch.from_numpy(array.astype(np.float32)) for name, array in made.items()}
 
 
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_a_client_alone_trains_to_the_same_bits_whatever_the_threads():
+    """Small work has one thread of torch's own BLAS too, also where numpy's is limited."""
+    rng = np.random.default_rng(0)
+    data = {
+        "a": ClientData(rng.normal(size=(232, 64)).astype(np.float32), rng.integers(10, size=232))
+    }
+    job, before, found = (
+        Job("fedavg", Spec(10, 64), Training(rate=0.1)),
+        torch.get_num_threads(),
+        [],
+    )
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            alone = Simulator(data, together=False)
+            found.append(run(job, data, Plan(2, 1), federation=alone)[0].params["head.weight"])
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
 # -- losses and gradients --------------------------------------------------------------------------
 
 

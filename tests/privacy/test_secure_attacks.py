@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.privacy import keys as crypto
@@ -215,3 +217,134 @@ def test_the_server_itself_does_not_open_such_a_sum():
         found.stage(gone=["c4"])
     assert refused.value.code == "differencing"
     assert found.server.stage == "done"
+
+
+# -- clients that were restored --------------------------------------------------------------------
+
+
+def saved(found, name):
+    """What a client has written down: its state, and its book."""
+    client = found.clients[name]
+    return client.to_arrays(), client._book.to_text()
+
+
+def restored(found, name, state, book, **how):
+    return Client.from_arrays(
+        state,
+        name,
+        found.terms,
+        found.stats[name],
+        policy=LOOSE,
+        book=Book.from_text(book),
+        **how,
+    )
+
+
+ALIVE, DEAD = (0, 1, 2, 3, 4, 5), (0, 2, 3, 4, 5)  # the survivors, with the victim and without
+BACK = (0, 2, 3, 4)  # who is restored: 2t - n of n = 6 at the default threshold t = 5
+
+
+def told(found, clients, survivors):
+    """The last stages as a server tells them to these clients: what each of them gives."""
+    proof = {}
+    if found.terms.signed:
+        question = encode("secure-ask-confirm", found.terms, {"ids": id_array(survivors)})
+        said = {at: arrays_of(client.answer(question)) for at, client in clients.items()}
+        rows = [answer["signature"].tobytes() for answer in said.values()]
+        proof = {"ids": id_array(list(said)), "signatures": table(rows, crypto.SIGNATURE)}
+    lists = {"survivors": id_array(survivors), "dropped": id_array(sorted({*ALIVE} - {*survivors}))}
+    question = encode("secure-ask-unmask", found.terms, {**lists, **proof})
+    return {at: arrays_of(client.answer(question)) for at, client in clients.items()}
+
+
+def set_back(signed, *, old_book):
+    """All but one give the victim's seed; four of them are then as they were before."""
+    found = Round(6, threshold=5, signed=signed).until("confirm" if signed else "unmask")
+    clients = dict(enumerate(found.clients.values()))
+    before = {at: saved(found, f"c{at}") for at in BACK}
+    given = told(found, {at: clients[at] for at in sorted((AT, *BACK))}, ALIVE)
+    seed = shares.combine({at: a["seeds"][AT].tobytes() for at, a in given.items()}, 5)
+    assert crypto.commitment(seed, found.terms.digest) == found.server._roster[AT][64:]
+    people = identities(found.stats) if signed else {}
+    for at, (state, book) in before.items():
+        name = f"c{at}"
+        book = book if old_book else saved(found, name)[1]
+        clients[at] = restored(found, name, state, book, identity=people.get(name))
+    return found, clients
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_peers_restored_from_an_older_state_do_not_tell_both_stories(signed):
+    """The server has the seed of the victim's own mask; of its key it gets nothing from them."""
+    found, clients = set_back(signed, old_book=False)
+    for at in BACK:
+        with pytest.raises(Abort) as refused:
+            told(found, {at: clients[at]}, DEAD)
+        assert refused.value.code == "stories"
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_peers_whose_state_and_book_are_both_older_do_tell_both_stories(signed):
+    """They cannot know. So the page says not to back up an unfinished round."""
+    found, clients = set_back(signed, old_book=True)
+    given = told(found, {at: clients[at] for at in DEAD}, DEAD)
+    key = shares.combine({at: a["keys"][0].tobytes() for at, a in given.items()}, 5)
+    assert crypto.public_of(key) == found.server._roster[AT][32:64]
+
+
+def test_two_sets_of_shares_from_one_state_are_sealed_under_two_nonces():
+    """Under one key and one nonce the server would have the difference of the shares."""
+    found = Round(4, threshold=3).until("share")
+    state, book = saved(found, VICTIM)
+    said = [
+        arrays_of(restored(found, VICTIM, state, book).answer(found.asked[VICTIM]))
+        for _ in range(2)
+    ]
+    context = crypto.context_of(found.terms.digest, found.server._roster)
+    public = found.server._roster[AT][:32]
+    for row, peer in enumerate(said[0]["ids"].tolist()):
+        secret = found.clients[f"c{peer}"]._keys.seal
+        one, two = (answer["sealed"][row].tobytes() for answer in said)
+        plain = [crypto.unseal(secret, public, context, AT, peer, s) for s in (one, two)]
+        assert plain[0] != plain[1]  # drawn anew
+        texts = [np.frombuffer(s[-16 - 64 : -16], np.uint8) for s in (one, two)]
+        shown = np.bitwise_xor(*texts).tobytes()
+        assert shown != np.bitwise_xor(*(np.frombuffer(p, np.uint8) for p in plain)).tobytes()
+        assert one[:12] != two[:12]
+
+
+def questions(signed):
+    """Of each stage two that a client would answer: with everybody, and without one at the end."""
+    whole, less = Round(4, threshold=3, signed=signed), Round(4, threshold=3, signed=signed)
+    asked = {}
+    for stage in whole.server._stages[1:]:
+        less.stage(gone=["c3"] if less.server.stage == "mask" else ())
+        asked[stage] = [whole.stage().asked[VICTIM], less.asked[VICTIM]]
+    return asked
+
+
+ASKED = {signed: questions(signed) for signed in (False, True)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(signed=st.booleans(), data=st.data())
+def test_whatever_it_is_restored_from_one_answer_a_stage_leaves(signed, data):
+    """Any of its states so far, any question; the book as it was when the last answer left."""
+    found, asked = Round(4, threshold=3, signed=signed), ASKED[signed]
+    who = {"identity": identities(found.stats)[VICTIM]} if signed else {}
+    found.clients[VICTIM].start()
+    state, book = saved(found, VICTIM)
+    states, left = [state], []
+    tries = st.tuples(st.integers(0, 4), st.sampled_from(list(asked)), st.integers(0, 1))
+    for now in asked:
+        for back, stage, which in [(0, now, 0), *data.draw(st.lists(tries, max_size=4))]:
+            found.clients[VICTIM] = restored(found, VICTIM, states[-1 - back :][0], book, **who)
+            try:
+                found.clients[VICTIM].answer(asked[stage][which])
+            except hs.WireError:
+                continue
+            state, book = saved(found, VICTIM)
+            states.append(state)
+            left.append(stage)
+    assert left == list(asked)[: len(left)]  # each once, in order
+    assert {"share", "mask"} <= set(left)

@@ -275,6 +275,30 @@ def test_sealed_shares_open_for_their_receiver_only():
         assert refused.value.code == "sealed"
 
 
+def test_equal_texts_are_sealed_alike_and_different_ones_under_different_nonces():
+    private = [entropy(k)(32) for k in range(2)]
+    public = crypto.public_of(private[1])
+    texts = [bytes([k]) * 64 for k in range(50)]
+    sealed, again = (
+        [crypto.seal(private[0], public, b"c" * 32, 0, 1, text) for text in texts] for _ in range(2)
+    )
+    assert sealed == again
+    assert len({one[:12] for one in sealed}) == len(texts)
+    back = crypto.seal(private[1], crypto.public_of(private[0]), b"c" * 32, 1, 0, texts[0])
+    assert back[:12] != sealed[0][:12]  # and says nothing of the text without the key
+
+
+@pytest.mark.parametrize("spot", [0, 11, 12, 75, 76, 91])
+def test_no_byte_of_a_sealed_share_may_change(spot):
+    private = [entropy(k)(32) for k in range(2)]
+    public = [crypto.public_of(key) for key in private]
+    sealed = bytearray(crypto.seal(private[0], public[1], b"c" * 32, 0, 1, b"p" * 64))
+    sealed[spot] ^= 1
+    with pytest.raises(Abort) as refused:
+        crypto.unseal(private[1], public[0], b"c" * 32, 0, 1, bytes(sealed))
+    assert refused.value.code == "sealed"
+
+
 def test_secrets_are_not_printed():
     keys = crypto.Keys.draw(entropy(0))
     assert keys.seed.hex() not in repr(keys)

@@ -41,7 +41,7 @@ def arrays(schema, widths):
     )
 
 
-WIDTHS = {"T": 32, "P": 96, "G": 64, "S": 80, "K": 32, "N": 15, "m": 4, "s": 4, "x": 0, "R": 32}
+WIDTHS = {"T": 32, "P": 96, "G": 64, "S": 92, "K": 32, "N": 15, "m": 4, "s": 4, "x": 0, "R": 32}
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,5 +1,6 @@
 """R4: what makes a client abort, a vector each with its stable code; and what a server refuses."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -256,6 +257,109 @@ def test_a_stage_is_answered_once(stage):
     assert found.clients[ME].aborted
 
 
+def reversed_ids(found, question):
+    """Another question of the same stage."""
+    _, old = wire.decode(question, FROM_SERVER, hs.Limits())
+    return found.altered(question, ids=old["ids"][::-1].copy())
+
+
+def again(found, state, book):
+    """The client from a state it wrote earlier, with this book."""
+    people = identities(found.stats)
+    how = {"policy": LOOSE, "book": book, "identity": people[ME]}
+    return Client.from_arrays(state, ME, found.terms, found.stats[ME], **how)
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "confirm", "unmask"])
+def test_another_question_of_an_answered_stage_is_told_apart(stage):
+    found = reached(stage, signed=True)
+    client, question = found.clients[ME], found.asked[ME]
+    client.answer(question)
+    with pytest.raises(Abort) as refused:
+        client.answer(reversed_ids(found, question))
+    assert refused.value.code == "stories"
+    assert client.aborted
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "confirm", "unmask"])
+@pytest.mark.parametrize(("other", "code"), [(False, "replay"), (True, "stories")])
+def test_a_client_restored_from_before_a_stage_does_not_answer_it_again(stage, other, code):
+    found = reached(stage, signed=True)
+    client, question = found.clients[ME], found.asked[ME]
+    state = client.to_arrays()
+    client.answer(question)
+    client = again(found, state, Book.from_text(client._book.to_text()))
+    with pytest.raises(Abort) as refused:
+        client.answer(reversed_ids(found, question) if other else question)
+    assert refused.value.code == code
+    assert client.aborted
+
+
+def test_a_client_restored_from_before_its_first_message_does_not_join_again():
+    found = Round(6, threshold=4, signed=True)
+    state = found.clients[ME].to_arrays()
+    found.clients[ME].start()
+    with pytest.raises(Abort) as refused:
+        again(found, state, found.clients[ME]._book).start()
+    assert refused.value.code == "replay"
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "confirm", "unmask"])
+def test_a_client_does_not_go_on_with_a_book_that_lacks_its_answers(stage):
+    """An older book, or none: what left since is not in it."""
+    found = reached(stage, signed=True)
+    state, text = found.clients[ME].to_arrays(), found.clients[ME]._book.to_text()
+    older = Book.from_text(text)
+    older.asked[found.terms.round].popitem()
+    for book in (None, Book(), older):
+        with pytest.raises(Abort) as refused:
+            again(found, state, book).answer(found.asked[ME])
+        assert refused.value.code == "book"
+    assert again(found, state, Book.from_text(text)).answer(found.asked[ME])  # its own
+
+
+@pytest.mark.parametrize("stage", ["share", "mask", "confirm"])
+def test_nor_does_it_answer_again_what_an_older_book_lacks(stage):
+    found = reached(stage, signed=True)
+    client, text = found.clients[ME], found.clients[ME]._book.to_text()
+    client.answer(found.asked[ME])
+    with pytest.raises(Abort) as refused:
+        again(found, client.to_arrays(), Book.from_text(text)).answer(found.asked[ME])
+    assert refused.value.code == "book"
+
+
+def test_a_client_that_refused_a_stage_does_not_answer_it_when_restored():
+    found, honest, message, _ = lied("both kinds of shares for one peer")
+    client = found.clients[ME]
+    state = client.to_arrays()
+    with pytest.raises(Abort):
+        client.answer(message)
+    restored = Client.from_arrays(
+        state, ME, found.terms, found.stats[ME], policy=LOOSE, book=client._book
+    )
+    with pytest.raises(Abort) as refused:
+        restored.answer(honest)
+    assert refused.value.code == "stories"
+
+
+def test_a_state_without_secrets_answers_nothing():
+    found = reached("mask", signed=True)
+    state = found.clients[ME].to_arrays()
+    state["secrets"] = state["secrets"][:0]
+    with pytest.raises(Abort) as refused:
+        again(found, state, found.clients[ME]._book).answer(found.asked[ME])
+    assert refused.value.code == "over"
+
+
+def test_a_book_survives_its_text():
+    found = reached("unmask")
+    found.stage()
+    book = found.clients[ME]._book
+    assert list(book.asked[found.terms.round]) == ["advertise", "share", "mask", "unmask"]
+    assert book.rounds == {found.terms.round: frozenset(found.stats)}
+    assert Book.from_text(book.to_text()) == book
+
+
 def test_an_earlier_stage_is_not_answered_later():
     found = reached("share")
     roster = found.asked[ME]
@@ -292,6 +396,16 @@ def test_a_message_of_another_round_is_not_answered():
     assert refused.value.code == "round"
 
 
+def test_a_party_of_the_first_version_is_refused_at_its_first_message():
+    """Its sealed shares had no nonce; the terms' bytes are the same, their digest is not."""
+    found = Round(4, threshold=3)
+    _, old = wire.decode(found.clients[ME].start(), FROM_CLIENT, hs.Limits())
+    first = np.frombuffer(hashlib.sha256(found.terms.to_bytes()).digest(), np.uint8)
+    with pytest.raises(Abort) as refused:
+        found.server.receive(ME, wire.encode("secure-advertise", {**old, "terms": first}))
+    assert refused.value.code == "round"
+
+
 @pytest.mark.parametrize("message", [b"", b"nonsense", bytes(10**6)])
 def test_nonsense_aborts_with_the_codes_of_the_wire(message):
     client = reached("share").clients[ME]
@@ -304,9 +418,10 @@ def test_nonsense_aborts_with_the_codes_of_the_wire(message):
 def test_every_prefix_and_every_flipped_byte_of_a_message_is_refused():
     found = reached("mask")
     message, kept = found.asked[ME], found.clients[ME].to_arrays()
+    how = {"policy": LOOSE, "book": found.clients[ME]._book}
     for spot in range(0, len(message), 7):
         for wrong in (message[:spot], _flip(message, spot)):
-            client = Client.from_arrays(kept, ME, found.terms, found.stats[ME], policy=LOOSE)
+            client = Client.from_arrays(kept, ME, found.terms, found.stats[ME], **how)
             with pytest.raises(hs.WireError):
                 client.answer(wrong)
 

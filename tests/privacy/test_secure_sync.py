@@ -219,7 +219,23 @@ def test_the_smallest_part(earlier, group, part):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"zz": []}', '{"00": "ab"}', '{"00": [1]}', "[" * 10**5]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"rounds": {}}',
+        '{"asked": {}}',
+        '{"rounds": [], "asked": {}}',
+        '{"rounds": {"zz": []}, "asked": {}}',
+        '{"rounds": {"00": "ab"}, "asked": {}}',
+        '{"rounds": {"00": [1]}, "asked": {}}',
+        '{"rounds": {}, "asked": []}',
+        '{"rounds": {}, "asked": {"zz": {}}}',
+        '{"rounds": {}, "asked": {"00": []}}',
+        '{"rounds": {}, "asked": {"00": {"share": 1}}}',
+        "[" * 10**5,
+    ],
 )
 def test_a_book_that_is_none_is_refused(text):
     with pytest.raises(DataError, match="book"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ def init(
     sentence: Annotated[str, typer.Option(help="what is done")] = "fed3r(ridge=gcv)",
     wanted: Annotated[int, typer.Option(help="uploads to wait for (0: all nodes)")] = 0,
     deadline: Annotated[float, typer.Option(help="seconds")] = 600.0,
-    bound: Annotated[float, typer.Option(help="largest feature, in exact mode")] = 16.0,
+    bound: Annotated[float, typer.Option(help="the largest feature")] = 16.0,
     test_data: Annotated[str, typer.Option(help="the server's own test samples")] = "",
 ) -> None:
     """Write a ready project: Flower app, certificates, node keys, commands, units, a container."""
@@ -50,4 +51,4 @@ def add_node(
 
     place = write(folder, name)
     say(f"{place}: carry it to the node's machine, then delete it here. To let it in:")
-    say(f"  sh {folder}/operator/register.sh {name}")
+    say(f"  sh {quote(f'{folder}/operator/register.sh')} {name}")

@@ -39,6 +39,8 @@ def list_uploads(path: Folder) -> None:
         codes = Counter(refusal.code for refusal in ledger.refusals())
         if codes:
             say("refused: " + ", ".join(f"{code} {times}" for code, times in codes.most_common()))
+        if bad := ledger.unreadable:
+            say(f"refusals: {bad} line{'s' * (bad > 1)} cannot be read")
 
 
 @app.command()
@@ -75,6 +77,8 @@ def forget_client(path: Path, client: str) -> None:
     say(f"{client} is out: {left.members} clients, total {left.total[:16]}…")
     for where in left.renewed:
         say(f"solved again: {where}")
+    for where in left.removed:
+        say(f"deleted, since no head can be solved without {client}: {where}")
     for model in left.superseded:
         say(f"superseded: {model.path}, sha256 {model.digest}")
     for where in left.exports:

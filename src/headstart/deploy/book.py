@@ -73,15 +73,14 @@ class Made:
 
 @dataclass(frozen=True)
 class _Tombstone:
-    """A forgotten client: its mark, the number of its upload, the marks of its group."""
+    """Of a forgotten client: the numbers of the tombstone and of its upload (0: it had none)."""
 
     number: int
     upload: int
-    group: tuple[str, ...]
 
 
 class Book:
-    """Built record by record. `key`: names of forgotten clients are kept as keyed hashes only."""
+    """Built record by record. `key`: what was forgotten is kept as keyed hashes only."""
 
     def __init__(self, round: str, key: bytes) -> None:
         self._round, self._key = round, key
@@ -89,13 +88,22 @@ class Book:
         self.of: dict[str, int] = {}  # client: number of its upload
         self._tombstones: dict[str, _Tombstone] = {}
         self._grouped: set[str] = set()  # marks of clients whose group is out
+        self._payloads: set[str] = set()  # marks of what the forgotten sent
+        self._purged: set[int] = set()  # uploads whose bytes are out of the log
         self._models: list[Made] = []
         self.exports: dict[str, int] = {}
         self.unfinished: dict[int, int] = {}  # tombstone: upload that may still be somewhere
         self.closed = True  # whether the last record says that nothing is under way
 
     def mark(self, client: str) -> str:
-        return hashlib.blake2b(client.encode(), digest_size=16, key=self._key).hexdigest()
+        return self._keyed(client, b"")
+
+    def payload_mark(self, digest: str) -> str:
+        return self._keyed(digest, b"payload")
+
+    def _keyed(self, text: str, what: bytes) -> str:
+        data = text.encode(errors="surrogatepass")
+        return hashlib.blake2b(data, digest_size=16, key=self._key, person=what).hexdigest()
 
     # -- records -------------------------------------------------------------------------------
 
@@ -109,6 +117,8 @@ class Book:
             self._models.append(Made(number, **about))
         elif meta["kind"] == "export":
             self.exports[meta["path"]] = number
+        elif meta["kind"] == "purged":
+            self._purged.add(number)
 
     def _upload(self, number: int, meta: Mapping[str, Any], size: int) -> None:
         clients = tuple(meta["clients"])
@@ -117,11 +127,11 @@ class Book:
         self.of.update(dict.fromkeys(clients, number))
 
     def _forgotten(self, number: int, meta: Mapping[str, Any], size: int) -> None:
-        tombstone = _Tombstone(number, meta["upload"], tuple(meta["group"]))
-        self._tombstones[meta["mark"]] = tombstone
-        self._grouped.update(tombstone.group)
-        self.unfinished[number] = tombstone.upload
-        entry = self.uploads.pop(tombstone.upload, None)
+        self._tombstones[meta["mark"]] = _Tombstone(number, meta["upload"])
+        self._grouped.update(meta["group"])
+        self._payloads.update(meta.get("payload", ()))
+        self.unfinished[number] = meta["upload"]
+        entry = self.uploads.pop(meta["upload"], None)
         for client in entry.clients if entry else ():
             del self.of[client]
 
@@ -137,9 +147,18 @@ class Book:
         """Whether it was in once: forgotten, or of a group that was taken out."""
         return self.is_forgotten(client) or self.mark(client) in self._grouped
 
+    def shown(self, client: str) -> str:
+        """The name as a list may keep it: of a forgotten client, the mark alone."""
+        return self.mark(client) if self.is_forgotten(client) else client
+
     @property
     def forgotten(self) -> int:
         return len(self._tombstones)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the log has the tombstone of every upload that was taken out of it."""
+        return self._purged <= {tombstone.upload for tombstone in self._tombstones.values()}
 
     def known(self, clients: tuple[str, ...], key: str, digest: str) -> Entry | None:
         """The upload this one repeats; None if it is new; `Refused` if it may not come in (R14)."""
@@ -149,7 +168,11 @@ class Book:
             if self.mark(client) in self._grouped:
                 raise Refused("overlap", f"client: {client!r} was in a group that was taken out")
         entry = next((self.uploads[self.of[c]] for c in clients if c in self.of), None)
-        return None if entry is None else repeats(entry, clients, key, digest)
+        if entry is not None:
+            return repeats(entry, clients, key, digest)
+        if self.payload_mark(digest) in self._payloads:
+            raise Refused("forgotten", "message: these bytes were forgotten and stay out")
+        return None
 
     def models(self, total: str) -> tuple[Model, ...]:
         """Every recorded model, and how it stands to the total of now."""
@@ -166,12 +189,12 @@ class Book:
     def _state(self, made: Made, total: str) -> str:
         if made.total == total:
             return "current"
-        gone = self._tombstones.values()
+        gone = [tombstone for tombstone in self._tombstones.values() if tombstone.upload]
         with_it = any(t.upload < made.number < t.number or not made.known for t in gone)
         return "superseded" if with_it else "older"
 
     def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        return tuple(c for c in wanted if c not in self.of and not self.is_forgotten(c))
+        return tuple(c for c in wanted if c not in self.of and not self.left(c))
 
     def receipt(self, entry: Entry, *, repeated: bool) -> Receipt:
         return Receipt(entry.who, self._round, entry.digest, entry.number, repeated)

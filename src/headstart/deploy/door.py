@@ -5,7 +5,7 @@ send without being told to (R11–R13, R15, R19). Every refusal has a stable cod
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,7 +56,8 @@ class Contract:
     round          id of this collection of uploads; any other is stale
     step           what clients are asked: `federation.steps.measure(head, …).params`
     dimension      of the features
-    caps           registered clients and the most samples of each; none: any client may come
+    clients        who may come; none: any client
+    caps           the most samples of some clients
     samples        the most samples of a client that has no cap of its own
     classes        the most classes of the total
     message_bytes  the largest message; None: what `dimension` and `classes` can need
@@ -73,6 +74,7 @@ class Contract:
     message_bytes: int | None = None
     largest: float | None = None
     attempts: int | None = 60
+    clients: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not is_name(self.round):
@@ -85,6 +87,9 @@ class Contract:
         for name in ("message_bytes", "attempts"):
             if getattr(self, name) is not None:
                 _natural(name, getattr(self, name))
+        if isinstance(self.clients, str) or not all(is_name(client) for client in self.clients):
+            raise HeadstartError(f"clients: expected names of clients, got {self.clients!r:.80}")
+        object.__setattr__(self, "clients", tuple(self.clients))
         for client, cap in self.caps.items():
             if not is_name(client):
                 raise HeadstartError(f"caps: expected names of clients, got {client!r}")
@@ -119,8 +124,9 @@ class Contract:
         return sum(self.caps.get(client, self.samples) for client in clients_of(who))
 
     def limits(self, who: Who) -> Limits:
-        empty = self.empty
-        bound = empty.lattice.bound if empty.lattice else self.largest
+        empty, own = self.empty, getattr(self.head, "feature_map", None)
+        lattice = empty.lattice or (own and own.lattice)  # random features have their own bound
+        bound = lattice.bound if lattice else self.largest
         return Limits(self.size_limit, self.cap(who), bound, int(empty.dimension))
 
     def to_plain(self) -> dict[str, Any]:
@@ -162,7 +168,7 @@ class Door:
         names, contract = clients_of(client), self.contract
         if not names or not all(is_name(name) for name in names) or len(set(names)) < len(names):
             raise Refused("client", f"client: expected {CODES['client']}, got {client!r:.80}")
-        strangers = [name for name in names if contract.caps and name not in contract.caps]
+        strangers = [name for name in names if contract.clients and name not in contract.clients]
         if strangers:
             raise Refused("unregistered", f"client: {strangers[0]!r} is not registered here")
         if round != contract.round:
@@ -231,20 +237,27 @@ class Rate:
 # -- the client's side -------------------------------------------------------------------------
 
 
+_ADVICE = "Use a secure sum, put samples together, or say that it is to be sent all the same"
+
+
 def check_small_client(
     labels: ArrayLike,
-    head: Any,
+    head: Any = None,
     dimension: int | None = None,
     *,
     protected: bool = False,
     send_anyway: bool = False,
+    shows: str = "",
+    advice: str = _ADVICE,
 ) -> tuple[Leak, ...]:
     """Refuse (code `small`) to send what would show single samples; else what it does show.
 
-    `protected`: the statistic goes into a secure sum or carries noise of differential privacy.
-    `send_anyway`: its owner decided so. A head that sends counts alone shows no features.
+    `head`: whose statistic is sent (one of counts alone shows no features); None for something else
+    that is made of features, such as a gradient: `shows` says how it shows them.
+    `protected`: what is sent goes into a secure sum or carries noise of differential privacy.
+    `send_anyway`: its owner decided so. `advice`: what a client that refuses can do.
     """
-    if protected or not carries_features(head):
+    if protected or (head is not None and not carries_features(head)):
         return ()
     _, counts = np.unique(as_labels(labels), return_counts=True)
     found = leaks(counts.tolist(), dimension)
@@ -252,8 +265,8 @@ def check_small_client(
     if reasons and not send_anyway:
         raise Refused(
             "small",
-            f"client: not sent, since the server could read {'; '.join(reasons)}. Use secure sums, "
-            "put samples together, or say that it is to be sent all the same",
+            f"client: not sent, since the server could read {'; '.join(reasons)}"
+            f"{shows and f' ({shows})'}. {advice}",
         )
     return found
 

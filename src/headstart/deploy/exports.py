@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.deploy.book import Entry
+from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
 
@@ -66,6 +67,8 @@ def purge(
             folder / "total.safetensors"
         ).exists():  # the list may be ahead of it, after a crash
             write_total(folder, total(left))
+        for changed in (folder / "uploads", folder):
+            sync_folder(changed)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return True

@@ -25,6 +25,7 @@ FORGET = {
     "segment aside": "the log without it is written next to the old one",
     "segment replaced": "the log is without it",
     "refusals purged": "so is the list of refusals",
+    "nodes purged": "so is the list of nodes",
     "exports purged": "so are the exports",
     "heads solved": "so are the heads that the ledger wrote",
 }

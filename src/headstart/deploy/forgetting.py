@@ -1,14 +1,17 @@
 """Forgetting: a client leaves the total, the head and every file, as if it had never joined.
 
 First a tombstone, durable: from then on the client is out, whatever happens, and stays out (R23).
-Then its bytes go: the snapshot, the log, the list of refusals, the exports; heads that the ledger
-wrote are solved again (never an inverse downdated), and the old ones listed as superseded (R24).
-Every step can be done twice, and after a crash is.
+Then its bytes and its name go: the snapshot, the log, the lists of refusals and of nodes, the
+exports; heads that the ledger wrote are solved again (never an inverse downdated), or deleted where
+they cannot be, and the old ones listed as superseded (R24). What cannot be reached is named, and
+stops nothing. Every step can be done twice, and after a crash is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +19,9 @@ from typing import TYPE_CHECKING
 from headstart.deploy import exports
 from headstart.deploy.book import Model
 from headstart.deploy.failpoints import reached
+from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError, WireError
+from headstart.files import write_text
 from headstart.heads.linear import LinearHead
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ class Forgotten:
     members: int  # how many are left
     superseded: tuple[Model, ...]  # heads that were made with a forgotten client
     renewed: tuple[str, ...]  # files of heads that were solved again
+    removed: tuple[str, ...]  # files of heads that nothing can be solved for any more
     exports: tuple[str, ...]  # folders of exports that are without it
     unreachable: tuple[str, ...]  # what was not there, or not as it was left: look yourself
     model: LinearHead | None  # the head that was solved again, if one was
@@ -50,37 +56,71 @@ def take_out(ledger: Ledger, client: str) -> Forgotten:
     book = ledger.book
     if client in book.of:
         ledger.bury(client)
-    elif not book.is_forgotten(client):
+    elif book.is_forgotten(client):
+        pass  # once more over what could not be reached
+    elif ledger.knows(client) or client in _node_names(ledger):
+        ledger.keep_out(client)
+    else:
         known = ", ".join(list(ledger.members())[:5]) or "nobody"
         raise HeadstartError(f"client: expected one of this ledger ({known} …), got {client!r}")
     done = finish(ledger)
     total = ledger.total().digest()
     superseded = tuple(m for m in book.models(total) if m.state == "superseded")
-    told = (done.renewed, done.exports, done.unreachable, done.model)
+    told = (done.renewed, done.removed, done.exports, done.unreachable, done.model)
     return Forgotten(client, total, len(book.of), superseded, *told)
 
 
 @dataclass
 class _Done:
     renewed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
     unreachable: tuple[str, ...] = ()
     model: LinearHead | None = None
 
 
 def finish(ledger: Ledger) -> _Done:
-    """Take what has a tombstone out of every file."""
+    """Take what has a tombstone out of every file; it is done once all of that is on the disk."""
     unfinished, done = dict(ledger.book.unfinished), _Done()
-    if unfinished:
-        ledger.purge_files(frozenset(unfinished.values()))
+    uploads = frozenset(unfinished.values()) - {0}
+    if uploads:
+        ledger.purge_uploads(uploads)
+    ledger.purge_refusals()
+    _purge_nodes(ledger, done)
+    reached("nodes purged")
+    sync_folder(ledger.path)
     _purge_exports(ledger, done)
     reached("exports purged")
-    if unfinished:
-        _renew_heads(ledger, done)
-        reached("heads solved")
+    _renew_heads(ledger, done)
+    reached("heads solved")
     for tombstone in unfinished:
         ledger.note({"kind": "done", "tombstone": tombstone})
     return done
+
+
+def _node_names(ledger: Ledger) -> Mapping[str, str]:
+    """Names and keys of the nodes that a server has seen (`flower.nodes` writes them)."""
+    try:
+        return dict(json.loads((ledger.path / "nodes.json").read_bytes())["keys"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _purge_nodes(ledger: Ledger, done: _Done) -> None:
+    """Without the names of the forgotten; of their keys a mark stays, which keeps them out."""
+    path, book = ledger.path / "nodes.json", ledger.book
+    if not path.exists():
+        return
+    try:
+        told = json.loads(path.read_bytes())
+        left = {name: key for name, key in told["keys"].items() if book.is_forgotten(name)}
+        if left:
+            kept = {name: key for name, key in told["keys"].items() if name not in left}
+            gone = sorted({*told.get("gone", ()), *map(book.mark, left.values())})
+            told |= {"keys": kept, "gone": gone}
+            write_text(path, json.dumps(told, indent=1, sort_keys=True))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        done.unreachable += (path.name,)
 
 
 def _purge_exports(ledger: Ledger, done: _Done) -> None:
@@ -98,27 +138,49 @@ def _purge_exports(ledger: Ledger, done: _Done) -> None:
 
 def _renew_heads(ledger: Ledger, done: _Done) -> None:
     """Every head that the ledger wrote and that is still there as it was: of the total of now."""
-    total = ledger.total()
-    digest = total.digest()
-    for made in ledger.book.to_renew(digest):
-        path = ledger.path / made.path
-        if not path.exists():
-            continue
+    old = _old_heads(ledger, done)
+    if old:
+        done.model = _solved(ledger)
+    for name, extractor in old.items():
+        path = ledger.path / name
         try:
-            data = path.read_bytes()
+            if done.model is None:
+                path.unlink()
+            else:
+                ledger.save_model(_from(done.model, extractor), path)
+            sync_folder(path.parent)
+        except (OSError, HeadstartError):
+            done.unreachable += (name,)
+        else:
+            done.removed += (name,) if done.model is None else ()
+            done.renewed += () if done.model is None else (name,)
+
+
+def _old_heads(ledger: Ledger, done: _Done) -> dict[str, object]:
+    """Superseded heads that are where and as the ledger wrote them, and their extractors."""
+    found, digest = {}, ledger.total().digest()
+    for made in ledger.book.to_renew(digest):
+        try:
+            data = (ledger.path / made.path).read_bytes()
             about = LinearHead.from_bytes(data).provenance
+        except FileNotFoundError:
+            continue
         except (OSError, WireError):
             done.unreachable += (made.path,)
             continue
-        if hashlib.sha256(data).hexdigest() != made.sha256 and about.get("total") != digest:
-            done.unreachable += (made.path,)  # somebody put another head there
-            continue
-        if total.samples:
-            done.model = done.model or ledger.solve()
-            ledger.save_model(_from(done.model, about.get("extractor")), path)
+        if hashlib.sha256(data).hexdigest() == made.sha256 or about.get("total") == digest:
+            found[made.path] = about.get("extractor")
         else:
-            path.unlink()
-        done.renewed += (made.path,)
+            done.unreachable += (made.path,)  # somebody put another head there
+    return found
+
+
+def _solved(ledger: Ledger) -> LinearHead | None:
+    """The head of the total; None where too little is left for one."""
+    try:
+        return ledger.solve()
+    except HeadstartError:
+        return None
 
 
 def _from(model: LinearHead, extractor: object) -> LinearHead:

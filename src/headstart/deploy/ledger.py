@@ -5,6 +5,7 @@ log/                the uploads, the forgotten, the models and exports, in the o
 total.*             the folded total and who is in it: a shortcut, made again whenever it is missing
 model.safetensors   the head, once `save_model` was called
 refusals.jsonl      what was refused, and why
+nodes.json          a deployed server's: which name has which key
 lock                held by the one process that writes
 
 All of it follows from the log; `book` says how. Concurrent uploads share one flush to the disk.
@@ -25,7 +26,16 @@ from typing import Any, Self
 
 from headstart.deploy import exports, forgetting, store
 from headstart.deploy.book import Book, Entry, Model, Receipt, repeats
-from headstart.deploy.door import Contract, Door, Rate, Refused, Who, clients_of, is_name
+from headstart.deploy.door import (
+    Contract,
+    Door,
+    Rate,
+    Refused,
+    Who,
+    carries_features,
+    clients_of,
+    is_name,
+)
 from headstart.deploy.failpoints import reached
 from headstart.deploy.forgetting import Forgotten
 from headstart.deploy.log import Log, Record
@@ -79,7 +89,8 @@ class Ledger:
             undo.callback(self._unlock)
             self.contract, self.id, key = store.read(path)
             self.door, self._rate = Door(self.contract), Rate(self.contract.attempts)
-            self.book, self._refusals = Book(self.contract.round, key), Refusals(path)
+            self.book = Book(self.contract.round, key)
+            self._refusals = Refusals(path, self.book.shown)
             self._snapshot = Snapshot(path, self.contract)
             held = self._snapshot.load()  # before the log, which a server may be adding to
             self._log = Log(path / "log", key, self._replay, write=write)
@@ -103,6 +114,9 @@ class Ledger:
         """
         if not is_ledger(path):
             raise HeadstartError(f"ledger: {path} is none (no contract.json in it)")
+        if not write:
+            with suppress(HeadstartError):  # a forgetting meanwhile looks like damage, but once
+                return cls(Path(path), write=False)
         return cls(Path(path), write=write)
 
     # -- uploads -------------------------------------------------------------------------------
@@ -253,6 +267,11 @@ class Ledger:
     def refusals(self) -> tuple[Refusal, ...]:
         return self._refusals.all()
 
+    @property
+    def unreadable(self) -> int:
+        """Lines of the list of refusals that make no sense."""
+        return self._refusals.unreadable
+
     def forgotten(self, client: str) -> bool:
         with self._state:
             return self.book.is_forgotten(client)
@@ -307,6 +326,11 @@ class Ledger:
             raise HeadstartError(
                 f"ledger: {self.path / 'log'} is without the upload of {lost[0]!r}, which was "
                 "counted; nothing was changed. Restore the log from a backup"
+            )
+        if not self.book.whole:
+            raise HeadstartError(
+                f"ledger: {self.path / 'log'} is damaged: a tombstone is missing; nothing was "
+                "changed. Restore the log from a backup"
             )
         usable = held.items() <= members.items() if self.free_of_order else held == members
         if value is None or not usable:
@@ -390,19 +414,41 @@ class Ledger:
         exact = self.contract.empty.is_sum and self.contract.empty.lattice is not None
         left = self._running.without(self._statistic(entry)) if exact else None
         group = [self.book.mark(other) for other in entry.clients if other != client]
-        mark = self.book.mark(client)
-        self.note({"kind": "forgotten", "mark": mark, "upload": entry.number, "group": group})
-        reached("tombstone")
+        self._entomb(client, entry.number, group, self._own_marks(entry))
         with self._state:
             self._running = left or Running(self.contract, self.sum_of(self.entries()))
             self._canonical = None if self.free_of_order else self._running.value()
 
-    def purge_files(self, uploads: frozenset[int]) -> None:
+    def keep_out(self, client: str) -> None:
+        """The tombstone of a client that is not in."""
+        self._entomb(client, 0, [], [])
+
+    def _entomb(self, client: str, upload: int, group: list[str], payload: list[str]) -> None:
+        told = {"mark": self.book.mark(client), "upload": upload, "group": group}
+        self.note({"kind": "forgotten", **told, "payload": payload})
+        reached("tombstone")
+
+    def _own_marks(self, entry: Entry) -> list[str]:
+        """The mark of the bytes, where no other client would honestly send the same.
+
+        No samples, or class counts alone, are alike for many, and could be guessed from the mark.
+        """
+        own = entry.samples > 0 and carries_features(self.contract.head)
+        return [self.book.payload_mark(entry.digest)] if own else []
+
+    def knows(self, client: str) -> bool:
+        """Whether a client that is not in has left a trace: of a group, registered, or refused."""
+        registered = client in self.contract.clients or client in self.contract.caps
+        return registered or self.book.left(client) or self._refusals.names(client)
+
+    def purge_uploads(self, uploads: frozenset[int]) -> None:
         """Take the bytes of these uploads out of this folder."""
         self._snapshot.remove()
         reached("snapshot purged")
         self._log.purge(uploads)
-        self._refusals.purge(self.book.is_forgotten)
+
+    def purge_refusals(self) -> None:
+        self._refusals.purge()
         reached("refusals purged")
 
     # -- opening and closing -------------------------------------------------------------------

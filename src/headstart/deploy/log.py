@@ -7,13 +7,13 @@ record. Numbers have no gaps.
 
 What a crash leaves (R17): a record that does not fit its checksums is the torn end of the last
 batch, and is cut off, unless the log shows that its place had been on the disk already. Then the
-file was damaged later, and is refused. In any file but the last everything was on the disk.
+file was damaged later, and is refused. In any file but the last everything was on the disk. The
+first file is there before the ledger is one, so a log without it is refused as well.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import mmap
 import os
@@ -74,7 +74,7 @@ class Log:
         self._number = 0
         self._places: dict[int, _Place] = {}  # by the number of the record
         self._file, self._end, self._broken = -1, 0, False
-        segments = self._segments() or [1]
+        segments = self._segments()
         for segment in segments:
             for record in self._recover(segment, last=segment == segments[-1]):
                 note(record)
@@ -86,34 +86,56 @@ class Log:
 
     def payload(self, number: int) -> bytes:
         """The payload of a record, checked again."""
-        place = self._places[number]
+        place = self._places.get(number)
+        data = self._bytes(place)
+        if place is not None and data is None and not self._write:
+            self._look_again(place.segment)  # whoever writes may have written the file again
+            place = self._places.get(number)
+            data = self._bytes(place)
+        if place is None:
+            raise HeadstartError(f"ledger: {self.folder} changed while it was read; look again")
+        if data is None:
+            raise self._damaged(place.segment, place.start)
+        return data
+
+    def _bytes(self, place: _Place | None) -> bytes | None:
+        """What is at this place, if it is what was there."""
+        if place is None:
+            return None
         with open(self._path(place.segment), "rb") as file:
             file.seek(place.at)
             data = file.read(place.size)
-        if hashlib.sha256(data).hexdigest() != place.sha256:
-            raise self._damaged(place.segment, place.start)
-        return data
+        return data if hashlib.sha256(data).hexdigest() == place.sha256 else None
+
+    def _look_again(self, segment: int) -> None:
+        """Where the records of a file are now, as far as it is whole."""
+        with open(self._path(segment), "rb") as file:
+            size, start = os.fstat(file.fileno()).st_size, 0
+            while (record := self._read(file, segment, start, size)) is not None:
+                self._remember(record)
+                start = record.end
 
     def _path(self, segment: int) -> Path:
         return self.folder / f"{segment:08d}.log"
 
     def _segments(self) -> list[int]:
-        """The numbers of the files; what a rewriting left aside is removed."""
+        """The numbers of the files: 1, 2, …; what a rewriting left aside is removed."""
         found = []
-        for path in sorted(self.folder.iterdir()):
+        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             if match := _NAME.fullmatch(path.name):
                 found.append(int(match[1]))
             elif self._write and path.name.endswith(".part"):
                 path.unlink()
-        gaps = [n for n, m in itertools.pairwise(found) if m != n + 1]
-        if gaps:
-            raise HeadstartError(f"ledger: {self._path(gaps[0] + 1)} is missing")
+        missing = sorted(set(range(1, max(found, default=1) + 1)) - set(found))
+        if missing:
+            raise HeadstartError(
+                f"ledger: the log is damaged: {self._path(missing[0])} is missing; nothing was "
+                "changed. Restore the file from a backup"
+            )
         return found
 
     def _recover(self, segment: int, *, last: bool) -> Iterator[Record]:
         path = self._path(segment)
-        if not path.exists():
-            return
         with open(path, "rb") as file:
             size, start = os.fstat(file.fileno()).st_size, 0
             while start < size:
@@ -303,6 +325,13 @@ class Log:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def begin(folder: Path) -> None:
+    """The first file of a log, empty, and on the disk."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.close(os.open(folder / f"{1:08d}.log", os.O_WRONLY | os.O_CREAT, 0o600))
+    sync_folder(folder)
 
 
 def flush(file: int) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from headstart.data.backbones.need import need
@@ -57,9 +58,11 @@ class Plan:
             check_name(name)
         if len(set(self.nodes)) < len(self.nodes):
             raise HeadstartError(f"node: expected names, each once, got {', '.join(self.nodes)}")
-        for name in ("dimension", "wanted"):
-            if getattr(self, name) < (name == "dimension"):
-                raise HeadstartError(f"{name}: expected a number above 0, got {self.dimension}")
+        for name, least in (("dimension", 1), ("wanted", 0)):
+            if getattr(self, name) < least:
+                raise HeadstartError(
+                    f"{name}: expected a number of at least {least}, got {getattr(self, name)}"
+                )
         if not 0 < self.deadline < 1e6:
             raise HeadstartError(f"deadline: expected seconds, got {self.deadline!r}")
         if not 0 < self.bound < 1e100:
@@ -84,9 +87,13 @@ class Plan:
     @property
     def local(self) -> bool:
         """Whether everything is on one machine, and no proxy is needed."""
-        return self.host == "localhost" or (
-            _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
-        )
+        return self.host == "localhost" or self.listen == self.host
+
+    @property
+    def listen(self) -> str:
+        """Where SuperLink listens: at the address if that is loopback, else behind a proxy."""
+        own = _is_address(self.host) and ipaddress.ip_address(self.host).is_loopback
+        return self.host if own else "127.0.0.1"
 
 
 def check_name(name: str) -> None:
@@ -104,6 +111,16 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def check_folder(path: Path) -> Path:
+    """A path as units, scripts and configurations can name it; spaces are no trouble."""
+    if not str(path).isprintable() or set("\"'\\$") & set(str(path)):
+        raise HeadstartError(
+            "output: expected a path without quotes, backslashes, '$' and line ends, "
+            f"got {str(path)!r}"
+        )
+    return path
+
+
 def _port(name: str, text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 65536:
         raise HeadstartError(f"{name}: expected a port from 1 to 65535, got {text!r}")
@@ -115,7 +132,7 @@ def _port(name: str, text: str) -> int:
 
 def init(folder: Path, plan: Plan) -> None:
     """Write the project into a new folder."""
-    folder = folder.resolve()
+    folder = check_folder(folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HeadstartError(f"output: {folder} is there already; name a new folder")
     need("cryptography")
@@ -179,13 +196,14 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
         "wanted": plan.wanted or len(plan.nodes),
         "deadline": float(plan.deadline),
         "bound": float(plan.bound),
-        "test_data": json.dumps(plan.test_data),
-        "listen": "127.0.0.1",
+        "test_data": json.dumps(plan.test_data, ensure_ascii=False),
+        "listen": plan.listen,
         "port": plan.own_port,
+        "reach": f"[{plan.listen}]" if ":" in plan.listen else plan.listen,
         "public_port": plan.public_port,
         "host": plan.host,
         "folder": final / "server",
-        "path": Path(sys.executable).parent,
+        **_unit(final / "server"),
         "authority": final / "server" / "ca.crt",
         "names": " ".join(plan.nodes),
         "starts": starts,
@@ -193,24 +211,34 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
     }
 
 
+def _unit(folder: Path) -> dict[str, str]:
+    """The words of a unit of systemd, to which '%' is an escape."""
+    words = {"unit_folder": folder, "unit_path": Path(sys.executable).parent}
+    return {name: str(path).replace("%", "%%") for name, path in words.items()}
+
+
 def add_node(root: Path, name: str, final: Path | None = None) -> Path:
-    """One more node: its key, its configuration, its commands; to be registered, then carried."""
+    """One more node: its key, its configuration, its commands.
+
+    The public half of its key stays with the operator, who registers it.
+    """
     need("cryptography")
     from headstart.deploy.certificates import node_key
 
     check_name(name)
     state = _read_state(root)
     place = root / "nodes" / name
-    if place.exists():
-        raise HeadstartError(f"node: {place} is there already; name another")
+    public = root / "operator" / "keys" / f"{name}.pub"
+    for there in (place, public):
+        if there.exists():
+            raise HeadstartError(f"node: {there} is there already; name another")
     key = node_key(name)
     about = {
         "name": name,
         "address": state["address"],
         "node_port": _NODE_PORT + len(state["nodes"]),
         "data": "samples.csv",
-        "folder": (final or root).resolve() / "nodes" / name,
-        "path": Path(sys.executable).parent,
+        **_unit(check_folder((final or root).resolve() / "nodes" / name)),
     }
     aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root / "nodes"))  # mode 0700
     try:
@@ -220,6 +248,8 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         write_text(aside / "node.toml", filled("node.toml", about))
         write_text(aside / "start.sh", filled("node.sh", about))
         write_text(aside / "headstart-node.service", filled("node.service", about))
+        public.parent.mkdir(exist_ok=True)
+        write_bytes(public, key.public)
         aside.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -246,8 +276,8 @@ def filled(template: str, words: dict[str, Any]) -> str:
 def next_steps(folder: Path, nodes: Sequence[str]) -> list[str]:
     """What to type, in order."""
     return [
-        f"sh {folder}/server/start.sh",
-        f"sh {folder}/operator/register.sh {' '.join(nodes)}",
-        *(f"sh {folder}/nodes/{name}/start.sh" for name in nodes),
-        f"sh {folder}/operator/run.sh",
+        f"sh {quote(f'{folder}/server/start.sh')}",
+        f"sh {quote(f'{folder}/operator/register.sh')} {' '.join(nodes)}",
+        *(f"sh {quote(f'{folder}/nodes/{name}/start.sh')}" for name in nodes),
+        f"sh {quote(f'{folder}/operator/run.sh')}",
     ]

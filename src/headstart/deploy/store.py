@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.deploy.door import Contract
-from headstart.deploy.log import sync_folder
+from headstart.deploy.log import begin, sync_folder
 from headstart.errors import HeadstartError
 from headstart.files import write_text
 
@@ -28,11 +28,12 @@ def make(path: Path, contract: Contract) -> None:
     """A new ledger's folder; it is one once contract.json is there."""
     if path.exists() and not path.is_dir():
         raise HeadstartError(f"ledger: expected a folder, got the file {path}")
-    if path.exists() and {item.name for item in path.iterdir()} - _OURS:
+    if path.exists() and not _is_free(path):
         raise HeadstartError(f"ledger: {path} is not empty; name a new folder")
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (path / "log").mkdir(mode=0o700, exist_ok=True)
+        _close_off(path)
+        begin(path / "log")
     except OSError as error:
         raise HeadstartError(f"ledger: cannot make {path}: {error.strerror}") from None
     about = {"id": secrets.token_hex(8), "key": secrets.token_hex(32)}
@@ -41,6 +42,19 @@ def make(path: Path, contract: Contract) -> None:
     write_text(path / "contract.json", text)
     sync_folder(path)
     sync_folder(path.parent)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nothing is in a folder but what a `create` that was cut short may have left."""
+    if {item.name for item in path.iterdir()} - _OURS:
+        return False
+    return not any(file.stat().st_size for file in (path / "log").glob("*"))
+
+
+def _close_off(path: Path) -> None:
+    """For its owner alone, whatever it was before: it holds the key, the uploads and names."""
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
 
 
 def read(path: Path) -> tuple[Contract, str, bytes]:
@@ -66,6 +80,7 @@ def _digest(plain: dict[str, Any]) -> str:
 def lock(path: Path) -> int:
     """The only writer's handle; it is free again when the process ends, however it ends."""
     try:
+        _close_off(path)
         handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise HeadstartError(f"ledger: cannot open {path}: {error.strerror}") from None

@@ -93,7 +93,11 @@ class Client:
         return self._aborted
 
     def to_arrays(self) -> dict[str, Array]:
-        """What a client that ends between two messages must keep until the next. It is secret."""
+        """What a client that ends between two messages must keep until the next, with its book.
+
+        It is secret. Save both before the answer is sent, the book first, and never bring back an
+        older copy of both: what left since would leave again (see docs/secure.md).
+        """
         keys = self._keys
         return {
             "done": np.array([self._done, self._aborted], np.int64),
@@ -109,7 +113,7 @@ class Client:
     def from_arrays(
         cls, arrays: Arrays, name: str, terms: Terms, statistic: Any, **how: Any
     ) -> Client:
-        """The client again, made with the same arguments as before."""
+        """The client again, made with the same arguments as before, its book among them."""
         client = cls(name, terms, statistic, **how)
         client._done, client._aborted = int(arrays["done"][0]), bool(arrays["done"][1])
         secret = [row.tobytes() for row in arrays["secrets"]]
@@ -124,14 +128,15 @@ class Client:
 
     def start(self) -> bytes:
         """Advertise: my public keys of this round."""
-        return self._guarded(self._advertise)
+        return self._guarded(lambda: self._advertise(self._turn("advertise", b"")))
 
     def answer(self, message: bytes) -> bytes:
         """The answer to the server's next message; `WireError` when refused, and then for good."""
 
         def work() -> bytes:
             kind, arrays = decode(message, FROM_SERVER, self._terms)
-            return getattr(self, f"_{stage_of(kind)}")(arrays)
+            stage = stage_of(kind)
+            return getattr(self, f"_{stage}")(arrays, self._turn(stage, message))
 
         return self._guarded(work)
 
@@ -151,21 +156,19 @@ class Client:
     def _forget(self) -> None:
         self._keys, self._held, self._statistic = None, {}, None
 
-    def _turn(self, stage: str) -> Keys:
-        """The secrets, if it is this stage's turn."""
+    def _turn(self, stage: str, question: bytes) -> Keys:
+        """The secrets, if it is this stage's turn, by this client's count and by its book."""
         if stage not in self._stages:
             raise Abort("order", f"{stage}: not a stage of this round")
-        at = self._stages.index(stage)
-        if at < self._done:
-            raise Abort("replay", f"{stage}: it was answered already")
-        if at > self._done or self._keys is None:
+        if self._stages.index(stage) > self._done:
             raise Abort("order", f"{stage}: expected {self._stages[self._done]} first")
+        self._book.note(self._terms.round, self._stages[: self._done], stage, question)
+        if self._keys is None:
+            raise Abort("over", f"{stage}: this client has forgotten its secrets")
         self._done += 1
         return self._keys
 
-    def _advertise(self) -> bytes:
-        keys = self._turn("advertise")
-        self._book.join(self._terms.round)
+    def _advertise(self, keys: Keys) -> bytes:
         public = keys.public(self._terms.digest)
         arrays = {"public": np.frombuffer(public, np.uint8)}
         if self._identity:
@@ -173,9 +176,8 @@ class Client:
             arrays["signature"] = np.frombuffer(self._identity.sign(text), np.uint8)
         return encode("secure-advertise", self._terms, arrays)
 
-    def _share(self, arrays: Arrays) -> bytes:
+    def _share(self, arrays: Arrays, keys: Keys) -> bytes:
         """Shares of both secrets for everybody on the roster, each sealed."""
-        keys = self._turn("share")
         self._roster = self._read_roster(arrays, keys)
         self._context = crypto.context_of(self._terms.digest, self._roster)
         t, n = self._terms.threshold, len(self._terms.members)
@@ -218,9 +220,8 @@ class Client:
                 text = crypto.keys_text(self._terms.digest, at, roster[at])
                 identity.verify(self._terms.members[at], signature, text)
 
-    def _mask(self, arrays: Arrays) -> bytes:
+    def _mask(self, arrays: Arrays, keys: Keys) -> bytes:
         """My vector under the masks that I share with everybody who shared, and my own."""
-        keys = self._turn("mask")
         senders = ids_of(arrays["ids"], self._roster, "delivery")
         if self._me in senders:
             raise Abort("self", "delivery: shares from this client to itself")
@@ -237,9 +238,8 @@ class Client:
             add_mask(vector, key, 1 if self._me < at else -1)
         return encode("secure-mask", self._terms, {"vector": vector.view(np.int64)})
 
-    def _confirm(self, arrays: Arrays) -> bytes:
+    def _confirm(self, arrays: Arrays, _: Keys) -> bytes:
         """Sign the survivors, so that a server cannot tell members of different ones."""
-        self._turn("confirm")
         survivors = ids_of(arrays["ids"], self._held, "survivors")
         self._check_survivors(survivors)
         self._survivors = survivors
@@ -248,9 +248,8 @@ class Client:
         signature = np.frombuffer(self._identity.sign(text), np.uint8)
         return encode("secure-confirm", self._terms, {"signature": signature})
 
-    def _unmask(self, arrays: Arrays) -> bytes:
+    def _unmask(self, arrays: Arrays, _: Keys) -> bytes:
         """The seed's share of whoever survived, the key's share of whoever dropped out."""
-        self._turn("unmask")
         survivors, dropped = self._read_lists(arrays)
         if self._identity:
             self._check_confirmed(self._identity, arrays, survivors)

@@ -1,4 +1,4 @@
-"""Which sums may be opened over the same data, so that their differences show nobody.
+"""What a client remembers, so that no differences of sums and no second answers show anybody.
 
 A server that knows Σ over {a,b,c,d} and over {a,b,c} knows d. Cut the clients into parts: those
 that were in exactly the same sums. Whatever a server adds and subtracts weighs the clients of a
@@ -7,9 +7,10 @@ part alike, so if no part has fewer than `least` clients, no difference concerns
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headstart.errors import DataError
@@ -42,33 +43,51 @@ def check_sums(earlier: Iterable[Collection[str]], group: Collection[str], least
 class Book:
     """What a client remembers of the rounds it joined with one data set; keep it between rounds.
 
-    For each round id the members of the sum its data went into, as far as it was told (none while
-    its data have not left). Save it before an answer is sent; begin a new one for new data.
+    `rounds`: for each round id the members of the sum its data went into, as far as it was told.
+    `asked`: for each round id its stages, with the digest of the question each was answered to; so
+    a client restored from an older state knows what has left. Save it before an answer is sent;
+    begin a new one for new data.
     """
 
     rounds: dict[bytes, Group] = field(default_factory=dict)
+    asked: dict[bytes, dict[str, str]] = field(default_factory=dict)
 
-    def join(self, round_id: bytes) -> None:
-        """A round id is answered once."""
-        if round_id in self.rounds:
-            raise Abort("replay", "round: expected a new one, got an id that was answered before")
-        self.rounds[round_id] = frozenset()
+    def note(self, round_id: bytes, done: Sequence[str], stage: str, question: bytes) -> None:
+        """A stage is answered once, by a client whose answers so far (`done`) are all in here."""
+        asked, digest = self.asked.get(round_id, {}), hashlib.sha256(question).hexdigest()
+        if asked.get(stage) == digest:
+            raise Abort("replay", f"{stage}: it was answered already")
+        if stage in asked:
+            raise Abort("stories", f"{stage}: another question of it was answered already")
+        if list(asked) != list(done):
+            want, have = (", ".join(stages) or "none" for stages in (done, asked))
+            raise Abort("book", f"book: expected {want} of this round in it, got {have}")
+        self.asked[round_id] = {**asked, stage: digest}
 
     def add(self, round_id: bytes, group: Collection[str], least: int) -> None:
-        """My data go into the sum of this group, if earlier sums allow it."""
+        """My data go into the sum of this group, if earlier sums allow it.
+
+        Within a round first those who shared, then those who survived: `note` sees to it that
+        neither comes twice.
+        """
         earlier = [sums for known, sums in self.rounds.items() if known != round_id]
         check_sums(earlier, group, least)
         self.rounds[round_id] = frozenset(group)
 
     def to_text(self) -> str:
-        return json.dumps({known.hex(): sorted(names) for known, names in self.rounds.items()})
+        rounds = {known.hex(): sorted(names) for known, names in self.rounds.items()}
+        asked = {known.hex(): stages for known, stages in self.asked.items()}
+        return json.dumps({"rounds": rounds, "asked": asked})
 
     @classmethod
     def from_text(cls, text: str) -> Book:
         try:
             plain = json.loads(text)
-            return cls({bytes.fromhex(known): _names(group) for known, group in plain.items()})
-        except (ValueError, AttributeError, TypeError, RecursionError):
+            return cls(
+                {bytes.fromhex(known): _names(group) for known, group in plain["rounds"].items()},
+                {bytes.fromhex(known): _stages(asked) for known, asked in plain["asked"].items()},
+            )
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise DataError("book: expected the text that Book.to_text writes") from None
 
 
@@ -76,3 +95,9 @@ def _names(group: object) -> Group:
     if not isinstance(group, list) or not all(isinstance(name, str) for name in group):
         raise TypeError
     return frozenset(group)
+
+
+def _stages(asked: object) -> dict[str, str]:
+    if not isinstance(asked, dict) or not all(isinstance(one, str) for one in asked.values()):
+        raise TypeError
+    return asked

@@ -7,6 +7,7 @@ public keys) and to what it is for: another round or another roster gives other 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,9 +23,9 @@ from headstart.privacy.refusals import Abort
 
 Entropy = Callable[[int], bytes]
 PUBLIC = 96  # bytes a member announces: two X25519 keys and the commitment to its seed
-SEALED = 80  # two shares of 32 bytes and the tag
+SEALED = 92  # a nonce of 12 bytes, two shares of 32, and the tag
 SIGNATURE = 64
-_NONCE = bytes(12)  # of keys that seal once
+_NONCE = 12
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,9 +81,15 @@ def pair_key(private: bytes, public: bytes, context: bytes, mine: int, theirs: i
 def seal(
     private: bytes, public: bytes, context: bytes, sender: int, receiver: int, plain: bytes
 ) -> bytes:
-    """Encrypted and authenticated from one member to another, through a server that cannot read."""
-    key = derive(_agree(private, public), context, b"seal", sender, receiver)
-    return ChaCha20Poly1305(key).encrypt(_NONCE, plain, context)
+    """Encrypted and authenticated from one member to another, through a server that cannot read.
+
+    The nonce is a keyed hash of the text: other shares, another nonce, whatever was restored.
+    """
+    agreed = _agree(private, public)
+    key = derive(agreed, context, b"seal", sender, receiver)
+    hashing = derive(agreed, context, b"nonce", sender, receiver)
+    nonce = hmac.digest(hashing, plain, "sha256")[:_NONCE]
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, context)
 
 
 def unseal(
@@ -90,7 +97,7 @@ def unseal(
 ) -> bytes:
     key = derive(_agree(private, public), context, b"seal", sender, receiver)
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, context)
+        return ChaCha20Poly1305(key).decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
     except InvalidTag:
         raise Abort("sealed", f"shares of member {sender}: damaged or altered on the way") from None
 

@@ -81,7 +81,7 @@ def decode(data: bytes, schemas: Mapping[str, Schema], terms: Terms) -> tuple[st
         longest = max(longest, 4096 + 8 * terms.layout.size)
     kind, arrays = wire.decode(data, schemas, Limits(bytes=longest))
     if arrays["terms"].tobytes() != terms.digest:
-        raise Abort("round", "message: of another round than this one")
+        raise Abort("round", "message: of another round (or version) than this one")
     for name, width in _WIDTHS.items():
         if name in arrays and arrays[name].shape[-1] != width:
             raise WireError("shape", f"{name}: expected {width} bytes each")

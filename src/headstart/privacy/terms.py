@@ -20,6 +20,7 @@ from headstart.statistics import wire
 from headstart.statistics.wire import Field, Limits, Schema
 
 ROUND = 32  # bytes of a round id
+_VERSION = b"headstart secure 2"  # of all messages of a round; 2: sealed shares carry a nonce
 MOST_MEMBERS = 256  # Shamir's shares cost their square
 _MOST_BYTES = 2**24
 _SCHEMA: dict[str, Schema] = {
@@ -101,7 +102,7 @@ class Terms:
     @cached_property
     def digest(self) -> bytes:
         """The hash that every message of the round carries and every key is bound to."""
-        return hashlib.sha256(self.to_bytes()).digest()
+        return hashlib.sha256(_VERSION + self.to_bytes()).digest()
 
     def names(self, ids: Iterable[int]) -> list[str]:
         return [self.members[at] for at in ids]

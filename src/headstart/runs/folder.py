@@ -168,4 +168,5 @@ class RunFolder:
 
     def save_results(self, results: Mapping[str, Any]) -> None:
         text = json.dumps(results, ensure_ascii=False, allow_nan=False)
-        write_text(self.path / "results.json", text)
+        # a lone surrogate becomes \udXXX, which is how JSON writes it
+        write_bytes(self.path / "results.json", text.encode(errors="backslashreplace"))

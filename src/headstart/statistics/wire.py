@@ -271,6 +271,10 @@ def _texts(packed: Array) -> NDArray[np.str_]:
         raise WireError("classes", "classes: expected a JSON list of strings") from None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise WireError("classes", "classes: expected a JSON list of strings")
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:  # "\ud800" is JSON, and no file can hold it
+        raise WireError("classes", "classes: expected labels that UTF-8 can write") from None
     longest = max(map(len, texts), default=0)
     if longest > LABEL_LIMIT:
         raise WireError("classes", f"classes: expected labels of at most {LABEL_LIMIT} characters")

@@ -35,6 +35,17 @@ log = logging.getLogger("flwr")
 app = ClientApp()
 _MEMORY, _OWN, _TRAINING = "headstart.memory", "headstart.own", "headstart.training"
 
+_NUMBERS = ("calibrate", "personal", "home")  # answered with losses and hits, not with features
+_SHOWS = {
+    "update": "a row of an update is a sum of features",
+    "gradient": "a row of a gradient is a sum of features",
+    "channels": "the colours of so few images are told to all clients",
+}
+_ADVICE = (
+    "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
+    "or set small = true in node.toml, knowing what it shows"
+)
+
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
@@ -103,14 +114,20 @@ def encoded(found: Summable, precision: str | None) -> bytes:
 
 
 def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
-    """R13: second moments of few samples show them; the owner decides, and the default is no."""
-    if step.name == "measure":
-        head = heads.make(step.params["head"], dict(step.params["settings"]))
-        shown = check_small_client(
-            client.labels, head, client.features.shape[1], send_anyway=node.small
-        )
-        for leak in shown:
-            log.warning("headstart: what is sent shows %s", leak.text)
+    """R13: sums of few samples show them; the owner decides, and the default is no."""
+    if step.name in _NUMBERS:
+        return
+    told = step.params
+    shown = check_small_client(
+        client.labels,
+        heads.make(told["head"], dict(told["settings"])) if "head" in told else None,
+        client.features.shape[1],
+        send_anyway=node.small,
+        shows=_SHOWS.get(step.name, ""),
+        advice=_ADVICE,
+    )
+    for leak in shown:
+        log.warning("headstart: what is sent shows %s", leak.text)
 
 
 def secret(node: NodeSettings, context: Context) -> bytes:

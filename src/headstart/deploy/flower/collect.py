@@ -93,7 +93,8 @@ class Collection:
             self._trouble(found)
             return
         try:
-            if not self.registry.same_features(found.extractor):
+            begun = bool(self.ledger.members())
+            if not self.registry.same_features(found.extractor, begun=begun):
                 raise Refused("extractor", "features: expected those of the others' extractor")
             contract = self.ledger.contract
             receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)

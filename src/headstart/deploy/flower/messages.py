@@ -110,6 +110,7 @@ class Answer:
             raise WireError("size", f"answer: expected at most {limit} bytes, got {len(payload)}")
         try:
             about = json.loads(told)
+            json.dumps(about, ensure_ascii=False, allow_nan=False).encode()  # as files will hold it
             texts = [about[key] for key in ("client", "code", "text", "nonce")]
             extractor = about["extractor"]
         except (KeyError, TypeError, ValueError, RecursionError):

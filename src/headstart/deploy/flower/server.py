@@ -79,6 +79,7 @@ def opened(settings: ServerSettings, init: Phase) -> Ledger:
         caps=dict(settings.caps),
         samples=settings.samples,
         classes=settings.classes,
+        largest=None if settings.exact else settings.bound,
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
@@ -102,8 +103,11 @@ class Server:
         self, settings: ServerSettings, ledger: Ledger, federation: GridFederation, run: str
     ) -> None:
         self.settings, self.ledger, self.federation, self.run = settings, ledger, federation, run
-        self.registry = Registry.open(ledger.path / "nodes.json")
+        self.registry = Registry.open(ledger.path / "nodes.json", ledger.book.mark)
         self.registry.leave(ledger.forgotten)
+        self.registry.readmit = settings.readmit
+        if not ledger.members():
+            self.registry.begin_again()
         self.output = Output.open(Path(settings.output).expanduser(), ledger.id)
         self.model: LinearHead | None = None
         self._solved_at = 0

@@ -63,7 +63,9 @@ class ServerSettings(Columns):
     ledger     the folder of the uploads; a later run on it asks only those that are missing
     output     the folder of the model and the report
     round      the name of this collection of uploads
-    samples    the most of one client (`caps.NAME` for one client alone), `classes` of all
+    bound      the largest feature, in exact mode and out of it
+    samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
+    readmit    the new name of a node whose client was forgotten, to let its key come again
     test_data  labelled samples of the server's own: accuracy after every upload
     extractor  the file of the clients' extractor on the server, if it is no published network
     personal   also ask every client how the head does at home
@@ -84,6 +86,7 @@ class ServerSettings(Columns):
     samples: int = 100_000
     classes: int = 10_000
     caps: Mapping[str, int] = field(default_factory=dict)
+    readmit: str = ""
     test_data: str = ""
     extractor: str = ""
     weights: str = ""
