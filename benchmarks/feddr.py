@@ -5,7 +5,7 @@
 
 50 clients, 10 a round, 3 local epochs, batches of 50, momentum 0.9, a tenth of the rate after half
 and after three quarters of the rounds. Every cell is a run folder; the same command goes on where
-it was stopped. `--only NAME` runs some of them.
+it was stopped. `--only NAME` and `--split NAME` run some of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CELLS = {  # name: (network, sentence)
     "fedbabu": ("small_cnn", f"none + FedBABU-50(lr=0.03, {LONG})"),
     "sphere": ("small_cnn", f"Orthonormal + SphereFed-50(lr=0.5, {LONG})"),
     "dr": ("small_cnn", f"ETF + dot-regression-50(lr=0.15, {LONG})"),
-    "drplus": ("small_cnn", f"ETF + FedDr+-50(lr=0.15, {LONG})"),
+    "drplus": ("small_cnn", f"ETF + FedDr+-50(lr=0.5, {LONG})"),
     "pre-etf": ("mobilenet_v2", f"ETF + FedDr+-20(lr=0.15, {SHORT})"),
     "pre-fed3r": ("mobilenet_v2", f"Fed3R(ridge=gcv) + FedDr+-20(lr=0.15, {SHORT})"),
 }
@@ -89,22 +89,23 @@ def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "feddr", "font.size": 9})
     from matplotlib import pyplot
 
-    rows = {"accuracy": "test accuracy", "unobserved_alignment": "alignment, classes it lacks"}
-    figure, panels = pyplot.subplots(len(rows), len(SPLITS), figsize=(8, 6), sharey="row")
-    for column, split in zip(panels.T, SPLITS, strict=True):
-        for axes, (key, label) in zip(column, rows.items(), strict=True):
+    columns = {"accuracy": "test accuracy", "unobserved_alignment": "alignment, classes it lacks"}
+    splits = sorted({split for _, split in results})
+    size = (8, 0.6 + 2.8 * len(splits))
+    figure, panels = pyplot.subplots(len(splits), len(columns), figsize=size, squeeze=False)
+    for row, split in zip(panels, splits, strict=True):
+        for axes, (key, label) in zip(row, columns.items(), strict=True):
             for at, name in enumerate(CELLS):
                 if (name, split) in results:
-                    axes.plot(
-                        *series(results[name, split], key), f"C{at}o-", ms=3, label=TITLES[name]
-                    )
+                    known = series(results[name, split], key)
+                    axes.plot(*known, f"C{at}o-", ms=3, label=TITLES[name])
             axes.set_title(split)
             axes.set_xlabel("round")
             axes.set_ylabel(label)
             axes.grid(alpha=0.3)
     handles, names = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="lower center", ncols=4, frameon=False)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.tight_layout(rect=(0, 0.5 / size[1], 1, 1))
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
@@ -113,15 +114,16 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the folder of scripts/cifar_part.py")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", action="append", choices=tuple(CELLS))
+    parser.add_argument("--split", action="append", choices=tuple(SPLITS))
     parser.add_argument("--curves", type=Path, help="an SVG file")
     args = parser.parse_args()
     results = {
         (name, split): run(name, split, args.data, args.out)
-        for split in SPLITS
+        for split in args.split or SPLITS
         for name in args.only or CELLS
     }
     show(results)
-    for split in SPLITS:
+    for split in args.split or SPLITS:
         own = [result for (_, at), result in results.items() if at == split]
         write_compare(own, args.out / f"{split}.html")
     if args.curves:
