@@ -46,7 +46,7 @@ import synthetic
 from bench import MB, Row, decoded
 from headstart.deploy.door import Contract
 from headstart.deploy.ledger import Ledger
-from headstart.deploy.log import Log
+from headstart.deploy.log import Log, begin
 from headstart.federation import steps
 
 console = Console(stderr=True)
@@ -108,7 +108,7 @@ def flushed(path: Path, messages: list[bytes]) -> Times:
 
 
 def logged(path: Path, messages: list[bytes]) -> Times:
-    path.mkdir()
+    begin(path)
     log = Log(path, b"key", lambda record: None)
 
     def work() -> None:
