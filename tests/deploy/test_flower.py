@@ -842,6 +842,24 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
     assert str(photos) not in kept  # where a node's files are is its own affair
 
 
+@pytest.mark.parametrize("name", [None, "", "../server/server.onnx", 3])
+def test_a_clients_word_for_its_extractor_opens_no_file(photos, monkeypatch, name):
+    """Left out, or a path: the server's own tests stop with one line."""
+    said = {"identity": "x"} if name is None else {"identity": "x", "name": name}
+    monkeypatch.setattr("headstart.deploy.flower.samples._public", lambda extractor: said)
+    config = {
+        "client": "east",
+        "data": str(photos / "east" / "photos"),
+        "extractor": str(photos / "east" / "east.onnx"),
+        "folder": str(photos / "east" / "private"),
+    }
+    told = run_settings(
+        photos, dimension=12, bound=64.0, wanted=1, test_data=str(photos / "server" / "photos")
+    )
+    with pytest.raises(HeadstartError, match="extractor: expected the clients' by its name"):
+        served(FakeGrid([FakeNode("east", config, b"east")]), told)
+
+
 def test_a_forgotten_client_is_not_asked_again(prepared, nodes, tmp_path):
     served(FakeGrid(nodes), run_settings(tmp_path))
     with Ledger.open(tmp_path / "ledger") as ledger:

@@ -173,6 +173,11 @@ class Server:
         raw = holds_images(source) or holds_text(source, about)
         if raw and about is None:
             raise DataError(f"test-data: {source} holds no features, but the clients sent theirs")
+        if raw and about and not settings.extractor and not _is_plain(about.get("name")):
+            raise DataError(
+                "extractor: expected the clients' by its name, got "
+                f"{about.get('name')!r}; say in the run's settings which it is here"
+            )
         weights = settings.weights or None
         how = Extraction(str(about["name"]), weights) if raw and about else None
         data = read(source, settings.columns, how, about=about).data
@@ -263,3 +268,8 @@ def _config(settings: ServerSettings) -> RunConfig:
             "seed": settings.seed,
         }
     )
+
+
+def _is_plain(name: object) -> bool:
+    """A name, and no path: what a client says opens no file here."""
+    return isinstance(name, str) and name != "" and Path(name).name == name
