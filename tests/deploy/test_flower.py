@@ -20,10 +20,10 @@ from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.deployed import label_counts
 from headstart.deploy.flower.grid import GridFederation
 from headstart.deploy.flower.messages import Answer, Question
-from headstart.deploy.flower.nodes import Node, Registry, Trouble, online
 from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
 from headstart.deploy.ledger import Ledger
+from headstart.deploy.nodes import Node, Registry, Trouble, online
 from headstart.federation import steps
 from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator

@@ -10,8 +10,7 @@ stops nothing. Every step can be done twice, and after a crash is.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +19,8 @@ from headstart.deploy import exports
 from headstart.deploy.book import Model
 from headstart.deploy.failpoints import reached
 from headstart.deploy.log import sync_folder
+from headstart.deploy.nodes import NODES, Registry
 from headstart.errors import HeadstartError, WireError
-from headstart.files import write_text
 from headstart.heads.linear import LinearHead
 
 if TYPE_CHECKING:
@@ -98,29 +97,23 @@ def finish(ledger: Ledger) -> _Done:
     return done
 
 
-def _node_names(ledger: Ledger) -> Mapping[str, str]:
-    """Names and keys of the nodes that a server has seen (`flower.nodes` writes them)."""
+def _nodes(ledger: Ledger) -> Registry:
+    """The names and keys that a deployed server has seen."""
+    return Registry.open(ledger.path / NODES, ledger.book.mark)
+
+
+def _node_names(ledger: Ledger) -> Collection[str]:
     try:
-        return dict(json.loads((ledger.path / "nodes.json").read_bytes())["keys"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+        return _nodes(ledger).keys
+    except HeadstartError:
+        return ()
 
 
 def _purge_nodes(ledger: Ledger, done: _Done) -> None:
-    """Without the names of the forgotten; of their keys a mark stays, which keeps them out."""
-    path, book = ledger.path / "nodes.json", ledger.book
-    if not path.exists():
-        return
     try:
-        told = json.loads(path.read_bytes())
-        left = {name: key for name, key in told["keys"].items() if book.is_forgotten(name)}
-        if left:
-            kept = {name: key for name, key in told["keys"].items() if name not in left}
-            gone = sorted({*told.get("gone", ()), *map(book.mark, left.values())})
-            told |= {"keys": kept, "gone": gone}
-            write_text(path, json.dumps(told, indent=1, sort_keys=True))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        done.unreachable += (path.name,)
+        _nodes(ledger).leave(ledger.book.is_forgotten)
+    except (OSError, HeadstartError):
+        done.unreachable += (NODES,)
 
 
 def _purge_exports(ledger: Ledger, done: _Done) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from headstart.deploy.door import Refused
 from headstart.deploy.flower.grid import GridFederation
 from headstart.deploy.flower.messages import Answer
-from headstart.deploy.flower.nodes import Registry, Trouble, online
 from headstart.deploy.ledger import Ledger, Receipt
+from headstart.deploy.nodes import Registry, Trouble, online
 from headstart.federation.protocol import Step
 
 TRIES = 3  # of a node that Flower could not reach

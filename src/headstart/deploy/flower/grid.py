@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from headstart.deploy.flower.messages import Answer, Question, packed
-from headstart.deploy.flower.nodes import Trouble
+from headstart.deploy.nodes import Trouble
 from headstart.deploy.steps import answer_kind
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.protocol import Arrays, Step, Upload

@@ -19,8 +19,8 @@ from typing import Any
 
 from headstart import __version__, threads
 from headstart.data.datasets import Dataset
-from headstart.deploy.flower.nodes import Trouble
 from headstart.deploy.ledger import Ledger
+from headstart.deploy.nodes import Trouble
 from headstart.errors import HeadstartError, SolveError
 from headstart.evaluate import Personal, scores
 from headstart.heads.linear import LinearHead

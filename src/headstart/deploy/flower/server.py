@@ -23,10 +23,10 @@ from headstart.deploy.door import Contract
 from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
 from headstart.deploy.flower.grid import GridFederation
-from headstart.deploy.flower.nodes import Registry, Trouble, online
 from headstart.deploy.flower.output import Output
 from headstart.deploy.flower.settings import ServerSettings, told
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
+from headstart.deploy.nodes import NODES, Registry, Trouble, online
 from headstart.errors import DataError, HeadstartError
 from headstart.evaluate import Personal, personal
 from headstart.federation import steps
@@ -103,7 +103,7 @@ class Server:
         self, settings: ServerSettings, ledger: Ledger, federation: GridFederation, run: str
     ) -> None:
         self.settings, self.ledger, self.federation, self.run = settings, ledger, federation, run
-        self.registry = Registry.open(ledger.path / "nodes.json", ledger.book.mark)
+        self.registry = Registry.open(ledger.path / NODES, ledger.book.mark)
         self.registry.leave(ledger.forgotten)
         self.registry.readmit = settings.readmit
         if not ledger.members():

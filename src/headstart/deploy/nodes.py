@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from flwr.serverapp import Grid
+from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError
 from headstart.files import write_text
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+NODES = "nodes.json"  # in the ledger's folder
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,11 @@ class Registry:
             return cls(path, mark=mark)
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            gone = set(map(str, told.get("gone", ())))
-            return cls(path, dict(told["keys"]), told["extractor"], bool(told["begun"]), gone, mark)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            keys, gone = dict(told["keys"]), set(map(str, told.get("gone", ())))
+            if not all(isinstance(key, str) for key in keys.values()):
+                raise ValueError("expected a text for every key")
+            return cls(path, keys, told.get("extractor"), bool(told.get("begun")), gone, mark)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadstartError(f"nodes: cannot read {path}: {error}") from None
 
     def known(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Trouble]]:
