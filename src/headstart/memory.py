@@ -1,8 +1,8 @@
 """Memory that torch frees stays with the process, to be used again.
 
 glibc gives every block of over 32 MB back to the kernel at once, and trims what lies free above its
-heap; a network then gets each layer's activations as fresh pages, zeroed one by one: MobileNetV2 at
-224 pixels spends four fifths of its time on that.
+heap; a network then gets each layer's activations as fresh pages, zeroed one by one, and may spend
+most of its time on that.
 """
 
 from __future__ import annotations
