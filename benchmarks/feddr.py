@@ -1,20 +1,25 @@
 """The run of docs/feddr.md: frozen heads against each other on 20 classes of CIFAR-100.
 
-    python scripts/cifar_part.py cifar-100-binary cifar20 --classes 20 --train 250
+    python scripts/cifar_part.py cifar-100-binary cifar20 --train 250
+    python scripts/cifar_part.py cifar-100-binary search20 --train 250 --validate 100
+    python benchmarks/feddr.py --data search20 --out search --search
     python benchmarks/feddr.py --data cifar20 --out feddr --curves curves.svg
 
-50 clients, 10 a round, 3 local epochs, batches of 50, momentum 0.9, a tenth of the rate after half
-and after three quarters of the rounds. Every cell is a run folder; the same command goes on where
-it was stopped. `--only NAME` and `--split NAME` run some of them.
+50 clients, 10 a round, 3 local epochs, batches of 20, momentum 0.9, a tenth of the rate after half
+and after three quarters of the rounds. `--search` tries the rates of the table below for a fifth of
+the rounds, with the same drops. Every cell is a run folder; the same command goes on where it was
+stopped. `--only NAME` and `--split NAME` run some of them.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headstart.console import bar
+from headstart.errors import HeadstartError
 from headstart.report.compare import write_compare
 from headstart.runs.config import make_config
 from headstart.runs.stories import run_sentence
@@ -23,45 +28,71 @@ SPLITS: dict[str, dict[str, Any]] = {
     "dirichlet": {"name": "dirichlet", "clients": 50, "alpha": 0.1},
     "shards": {"name": "shards", "clients": 50, "shards_per_client": 2},
 }
-ALIKE = "epochs=3, batch=50, decay=0.00001, local_momentum=0.9"
-LONG, SHORT = f"{ALIKE}, drops='25,38'", f"{ALIKE}, drops='10,15'"
-CELLS = {  # name: (network, sentence)
-    "fedavg": ("small_cnn", f"none + FedAvg-50(f, lr=0.03, {LONG})"),
-    "fedbabu": ("small_cnn", f"none + FedBABU-50(lr=0.03, {LONG})"),
-    "sphere": ("small_cnn", f"Orthonormal + SphereFed-50(lr=0.5, {LONG})"),
-    "dr": ("small_cnn", f"ETF + dot-regression-50(lr=0.15, {LONG})"),
-    "drplus": ("small_cnn", f"ETF + FedDr+-50(lr=0.5, {LONG})"),
-    "pre-etf": ("mobilenet_v2", f"ETF + FedDr+-20(lr=0.15, {SHORT})"),
-    "pre-fed3r": ("mobilenet_v2", f"Fed3R(ridge=gcv) + FedDr+-20(lr=0.15, {SHORT})"),
-}
-TITLES = {
-    "fedavg": "FedAvg",
-    "fedbabu": "FedBABU",
-    "sphere": "SphereFed",
-    "dr": "dot-regression",
-    "drplus": "FedDr+",
-    "pre-etf": "FedDr+, pre-trained, ETF",
-    "pre-fed3r": "FedDr+, pre-trained, Fed3R",
+
+
+@dataclass(frozen=True)
+class Cell:
+    title: str
+    start: str
+    algorithm: str
+    rates: tuple[float, ...]  # searched
+    lr: float = 0.0  # the one that `--search` found
+    network: str = "small_cnn"
+    rounds: int = 100
+
+    def sentence(self, lr: float, rounds: int) -> str:
+        drops = f"{rounds // 2},{rounds * 3 // 4}"
+        alike = f"epochs=3, batch=20, decay=0.00001, local_momentum=0.9, drops='{drops}'"
+        part = "f, " if self.algorithm == "FedAvg" else ""
+        return f"{self.start} + {self.algorithm}-{rounds}({part}lr={lr:g}, {alike})"
+
+
+LOW, HIGH = (0.003, 0.01, 0.03, 0.1), (0.05, 0.15, 0.5)
+CELLS = {
+    "fedavg": Cell("FedAvg", "none", "FedAvg", LOW, 0.01),
+    "fedbabu": Cell("FedBABU", "none", "FedBABU", LOW, 0.01),
+    "sphere": Cell("SphereFed", "Orthonormal", "SphereFed", HIGH, 0.15),
+    "dr": Cell("dot-regression", "ETF", "dot-regression", HIGH, 0.05),
+    "drplus": Cell("FedDr+", "ETF", "FedDr+", HIGH, 0.15),
+    "pre-etf": Cell("FedDr+, pre-trained, ETF", "ETF", "FedDr+", HIGH, 0.15, "mobilenet_v2", 20),
+    "pre-fed3r": Cell(
+        *("FedDr+, pre-trained, Fed3R", "Fed3R(ridge=gcv)", "FedDr+"),
+        *(HIGH, 0.15, "mobilenet_v2", 20),
+    ),
 }
 
 
-def run(name: str, split: str, data: str, out: Path) -> dict[str, Any]:
-    network, sentence = CELLS[name]
+def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> dict[str, Any]:
     config = make_config(
         {
             "data": data,
             "phases": sentence,
-            "network": network,
+            "network": cell.network,
             "pixels": 32,
             "cohort": 10,
             "held_out": 0.0,
-            "evaluate_every": 10 if network == "small_cnn" else 5,
+            "evaluate_every": 10 if cell.network == "small_cnn" else 5,
             "partition": SPLITS[split],
             "diagnostics": True,
         }
     )
     with bar() as show:
-        return run_sentence(config, out / f"{name}-{split}", show)
+        return run_sentence(config, out, show)
+
+
+def search(name: str, split: str, data: str, out: Path) -> None:
+    """Accuracy by rate after a fifth of the rounds (half of a pre-trained network's few)."""
+    cell = CELLS[name]
+    rounds = cell.rounds // (5 if cell.network == "small_cnn" else 2)
+    for lr in cell.rates:
+        told = f"{name:10s} {split:10s} lr {lr:<6g}"
+        try:
+            place = out / f"{name}-{split}-{lr:g}"
+            result = run(cell, cell.sentence(lr, rounds), split, data, place)
+        except HeadstartError as error:  # a rate may be too high
+            print(told, error, flush=True)
+        else:
+            print(told, f"{100 * result['accuracy']:.1f}", flush=True)
 
 
 def series(result: dict[str, Any], key: str) -> tuple[list[float], list[float]]:
@@ -78,7 +109,7 @@ def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
         last = [values[-1] if (values := series(result, key)[1]) else None for key in keys]
         told = " | ".join("–" if value is None else f"{value:+.3f}" for value in last)
         percent = f"{100 * accuracy[-1]:.1f} | {100 * max(accuracy):.1f}"
-        print(f"| {TITLES[name]} | {split} | {percent} | {told} |")
+        print(f"| {CELLS[name].title} | {split} | {percent} | {told} |")
 
 
 def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
@@ -98,7 +129,7 @@ def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
             for at, name in enumerate(CELLS):
                 if (name, split) in results:
                     known = series(results[name, split], key)
-                    axes.plot(*known, f"C{at}o-", ms=3, label=TITLES[name])
+                    axes.plot(*known, f"C{at}o-", ms=3, label=CELLS[name].title)
             axes.set_title(split)
             axes.set_xlabel("round")
             axes.set_ylabel(label)
@@ -116,11 +147,19 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=tuple(CELLS))
     parser.add_argument("--split", action="append", choices=tuple(SPLITS))
     parser.add_argument("--curves", type=Path, help="an SVG file")
+    parser.add_argument("--search", action="store_true", help="try rates instead")
     args = parser.parse_args()
+    cells = [(name, split) for split in args.split or SPLITS for name in args.only or CELLS]
+    if args.search:
+        for name, split in cells:
+            search(name, split, args.data, args.out)
+        return
     results = {
-        (name, split): run(name, split, args.data, args.out)
-        for split in args.split or SPLITS
-        for name in args.only or CELLS
+        (name, split): run(
+            *(cell := CELLS[name], cell.sentence(cell.lr, cell.rounds), split, args.data),
+            args.out / f"{name}-{split}",
+        )
+        for name, split in cells
     }
     show(results)
     for split in args.split or SPLITS:

@@ -2,7 +2,8 @@
 
     python scripts/cifar_part.py cifar-100-binary cifar20 --classes 20 --train 250
 
-The first classes by name, and of each the first images; all of its test images.
+The first classes by name, and of each the first images; all of its test images. For a search
+that may not see those, `--validate 100` puts the next 100 training images in their place.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ def main() -> None:
     told.add_argument("folder", type=Path)
     told.add_argument("--classes", type=int, default=20)
     told.add_argument("--train", type=int, default=250, help="images a class")
+    told.add_argument("--validate", type=int, help="training images a class, as the test")
     args = told.parse_args()
     images = load_images(args.binary)
     assert images.test is not None
     count = 0
     for name in np.unique(images.labels)[: args.classes]:
-        for split, most in (("train", args.train), ("test", None)):
+        known = np.flatnonzero((images.labels == name) & ~images.test)
+        tests = np.flatnonzero((images.labels == name) & images.test)
+        if args.validate is not None:
+            tests = known[args.train : args.train + args.validate]
+        for split, own in (("train", known[: args.train]), ("test", tests)):
             place = args.folder / split / str(name)
             place.mkdir(parents=True, exist_ok=True)
-            own = np.flatnonzero((images.labels == name) & (images.test == (split == "test")))
-            for number, i in enumerate(own[:most].tolist()):
+            for number, i in enumerate(own.tolist()):
                 images.open(i).save(place / f"{number:04d}.png")
                 count += 1
     print(f"{count} images in {args.folder}")

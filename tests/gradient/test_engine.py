@@ -20,8 +20,10 @@ from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.losses import LOSSES, Seen
 from headstart.gradient.models import Batch, Model, Spec, flat, initial, shaped
+from headstart.gradient.product import Product, onto, whole
 from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
 from headstart.gradient.steps import Job
+from headstart.gradient.tree import each
 
 from .helpers import OWN, assert_close, assert_same, fresh, images, run, shuffle, vectors
 
@@ -98,18 +100,20 @@ def test_a_heads_gradient_without_autograd_is_autograds(temperature, monkeypatch
     monkeypatch.setitem(LOSSES, "cross-entropy", replace(LOSSES["cross-entropy"], slope=None))
     slow = model.gradient(CROSS_ENTROPY, params, names, batch)
     for name in names:
-        torch.testing.assert_close(fast[name], slow[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(whole(fast[name]), slow[name], rtol=1e-5, atol=1e-6)
+    assert isinstance(fast["head.weight"], Product)
     assert params["head.weight"].grad is None
 
 
 def test_clients_trained_together_have_their_own_gradients():
     model, batch, params = Model(Spec(3, 4)), batch_of(), params_of()
-    whole = model.gradient(CROSS_ENTROPY, params, params, batch)
+    every = each(whole, model.gradient(CROSS_ENTROPY, params, params, batch))
     for k in range(3):
         one = Batch(batch.x[k : k + 1], batch.y[k : k + 1], batch.weights[k : k + 1])
         mine = {name: array[k : k + 1] for name, array in params.items()}
         for name, slope in model.gradient(CROSS_ENTROPY, mine, mine, one).items():
-            torch.testing.assert_close(whole[name][k : k + 1], slope, rtol=1e-5, atol=1e-6)
+            own = every[name][k : k + 1]
+            torch.testing.assert_close(own, whole(slope), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6])
@@ -129,7 +133,38 @@ def test_halves_are_every_other_sample(count, clients):
         )
         found = model.gradient(CROSS_ENTROPY, params, params, batch.half(which))
         for name in params:
-            torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6)
+            pair = whole(found[name]), whole(expected[name])
+            torch.testing.assert_close(*pair, rtol=1e-5, atol=1e-6)
+
+
+def test_a_product_adds_and_scales_like_the_array_it_stands_for():
+    torch.manual_seed(0)
+    slopes, features = torch.randn(3, 5, 2), torch.randn(3, 5, 4)
+    product, dense = Product(slopes, features), slopes.transpose(1, 2) @ features
+    a, b = torch.randn(2, 3, 2, 4)
+    for work in (
+        lambda g: g,
+        lambda g: a + 0.5 * g,
+        lambda g: g - a + b * 2.0,
+        lambda g: (a - g * 3.0) * 0.1 + g,
+        lambda g: g - g * 0.25,
+        lambda g: 2.0 * (g + a) - (g - b),
+    ):
+        torch.testing.assert_close(whole(work(product)), work(dense), rtol=1e-5, atol=1e-5)
+        for keep, by in ((0.9, -0.1), (1.0, 1.0), (0.0, 2.0)):
+            place, expected = b.clone(), keep * b + by * work(dense)
+            onto(place, work(product), keep, by)
+            torch.testing.assert_close(place, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_zeros_added_to_a_product_change_no_bit():
+    torch.manual_seed(0)
+    product = Product(torch.randn(3, 5, 2), torch.randn(3, 5, 4))
+    one = torch.randn(3, 2, 4)
+    two = one.clone()
+    onto(one, product, 0.99, -0.1)
+    onto(two, product + torch.zeros(3, 2, 4), 0.99, -0.1)
+    assert torch.equal(one, two)
 
 
 # -- batches ---------------------------------------------------------------------------------------

@@ -176,13 +176,13 @@ def test_every_client_has_the_gradient_it_has_alone(name):
     batch, params, given, last = batch_and_params()
     objective = (Term("cross-entropy", 0.5), Term(name, 0.5, **SETTINGS))
     local = Local(given, {"last": last}, {}, 0.1)
-    whole = model.gradient(objective, params, params, batch, None, local)
+    whole = model.gradient(objective, params, params, batch, local)
     for k in range(3):
         own = slice(k, k + 1)
         part = Batch(batch.x[own], batch.y[own], batch.weights[own], counts=batch.counts[own])
         cut = [{n: a[own] for n, a in tree.items()} for tree in (params, given, last)]
         alone = model.gradient(
-            objective, cut[0], cut[0], part, None, Local(cut[1], {"last": cut[2]}, {}, 0.1)
+            objective, cut[0], cut[0], part, Local(cut[1], {"last": cut[2]}, {}, 0.1)
         )
         for n, array in alone.items():
             torch.testing.assert_close(whole[n][own], array, rtol=1e-5, atol=1e-6)
@@ -192,7 +192,7 @@ def test_what_nothing_takes_part_in_has_no_slope():
     model = Model(Spec(3, 4))
     batch, params, given, _ = batch_and_params()
     for objective in ((Term("fd"),), (Term("dot-regression"),)):
-        found = model.gradient(objective, params, params, batch, None, Local(given, {}, {}, 0.1))
+        found = model.gradient(objective, params, params, batch, Local(given, {}, {}, 0.1))
         assert (found["head.bias"] == 0).all()
     assert (found["head.weight"] != 0).any()
 
@@ -211,9 +211,9 @@ def test_statistics_of_batch_norm_are_the_clients_own_beside_a_reference():
     before = {n: a.clone() for n, a in given.items()}
     plain, terms = ({n: a.clone() for n, a in params.items()} for _ in range(2))
     local = Local(given, {}, {}, 0.1)
-    one = model.gradient((Term("dot-regression"),), plain, moving, batch, None, local)
+    one = model.gradient((Term("dot-regression"),), plain, moving, batch, local)
     held = (Term("dot-regression"), Term("fd"))
-    two = model.gradient(held, terms, moving, batch, None, local)
+    two = model.gradient(held, terms, moving, batch, local)
     for name in model.statistics:
         assert torch.equal(plain[name], terms[name])
         assert not torch.equal(plain[name], params[name])

@@ -102,6 +102,7 @@ def test_messages_decode_and_encode_to_the_same_arrays(name):
     assert set(read(reader, message).to_bytes()) <= set(range(256))
     kind, arrays = kind_and_arrays(message)
     assert read(reader, wire.encode(kind, arrays)) is not None
+    assert wire.size(kind, arrays) == len(message)
 
 
 @every_message

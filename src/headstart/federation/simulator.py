@@ -31,7 +31,8 @@ class Simulator:
     """Clients in this process. Each answer is encoded, counted, decoded and checked as a real one.
 
     `precision` is that of the wire (None: float32, or whole for exact statistics). Work that can be
-    done for many clients at once is (`together`); the server then sees the sum of their answers.
+    done for many clients at once is (`together`); the server then sees the sum of their answers,
+    and each is counted as if it had been sent.
     """
 
     data: Mapping[str, ClientData]
@@ -65,12 +66,18 @@ class Simulator:
             yield (name,), kind.from_bytes(data)
 
     def _at_once(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Upload]:
-        """A sum has the arrays of each of its parts, so its size is what each client sends."""
+        """A sum has the arrays of each of its parts, so its size is what each client sends. Nobody
+        sends the sum itself: it is checked at the precision of the wire, and not written."""
         clients = {name: self._client(name) for name in names}
         for ids, answer in TOGETHER[step.name](clients, step.params, broadcast):
-            data = self._encoded(answer)
-            self.sent.update(dict.fromkeys(ids, len(data)))
-            yield ids, type(answer).from_bytes(data)
+            if len(ids) == 1:
+                data = self._encoded(answer)
+                size, came = len(data), type(answer).from_bytes(data)
+            else:
+                arrays = answer.to_arrays(self.precision)
+                size, came = answer.size(self.precision), type(answer).from_arrays(arrays)
+            self.sent.update(dict.fromkeys(ids, size))
+            yield ids, came
 
     def forget(self) -> None:
         """Another training begins: what clients remember of the last one is put away."""

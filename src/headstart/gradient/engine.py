@@ -19,9 +19,11 @@ from torch import Tensor
 
 from headstart.data.rdn import Looks
 from headstart.errors import DivergedError, HeadstartError
-from headstart.gradient.checks import fraction, whole
+from headstart.gradient import checks
+from headstart.gradient.checks import fraction
 from headstart.gradient.models import Batch, Model, Names
-from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe, plain
+from headstart.gradient.product import Product, onto, whole
+from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -44,8 +46,8 @@ class Training:
         number("rate", self.rate, strict=True)
         if self.rate > 1e30:  # beyond what float32 holds
             raise HeadstartError(f"rate: expected a number up to 1e30, got {self.rate!r}")
-        whole("epochs", self.epochs)
-        whole("batch", self.batch)
+        checks.whole("epochs", self.epochs)
+        checks.whole("batch", self.batch)
         number("decay", self.decay)
         fraction("momentum", self.momentum)
 
@@ -58,7 +60,7 @@ class Samples:
     y: NDArray[np.int64]
     secret: bytes
     mask: Tensor | None = None  # of its classes, 0 or −∞
-    counts: Tensor | None = None  # of every class
+    counts: NDArray[np.float32] | None = None  # of every class
     looks: Looks | None = None  # how its images may look each time they are seen
 
     def draw(self, epochs: int, key: bytes) -> NDArray[np.uint64]:
@@ -77,11 +79,12 @@ class Group:
 
     def __init__(self, clients: Sequence[Samples]) -> None:
         self.clients = clients
-        masked = clients[0].mask is not None
         masks = [client.mask for client in clients if client.mask is not None]
-        self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masked else 0.0
+        self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masks else 0.0
         counts = [client.counts for client in clients if client.counts is not None]
-        self.counts = torch.stack(counts) if counts else None
+        self.counts: Tensor | None = None
+        if counts:
+            self.counts = torch.from_numpy(np.concatenate(counts).reshape(len(counts), -1))
 
     def batches(self, epochs: int, size: int, *key: int) -> Iterator[tuple[int, Batch]]:
         """(how many clients still train, their step). Clients stand with the most steps first.
@@ -130,13 +133,13 @@ class Group:
         order = drawn.argsort(axis=2, kind="stable")
         order[order >= counts[:, None, None]] = -1
         order = order.reshape(len(counts), epochs * most, size)
-        for one, own in zip(order, steps.tolist(), strict=True):
-            if own < most and epochs > 1:  # an epoch begins where the last one of the client ends
+        for one, own in zip(order, steps.tolist(), strict=True) if epochs > 1 else ():
+            if own < most:  # an epoch begins where the last one of the client ends
                 mine = one.reshape(epochs, most, size)[:, :own].reshape(-1, size)
                 one[: len(mine)] = mine
                 one[len(mine) :] = -1
-        took = (epochs * steps).tolist()
-        return order, [sum(step < own for own in took) for step in range(took[0])]
+        took = epochs * steps[:, None]
+        return order, (np.arange(took[0, 0]) < took).sum(axis=0).tolist()
 
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
@@ -230,8 +233,6 @@ def descend(
     steps = torch.zeros(len(group.clients))
     if not moving:
         return steps
-    # A gradient that is a step by itself is not kept: the next one may be where it was.
-    room = {name: torch.empty_like(params[name]) for name in moving} if correct is plain else None
     epochs = training.epochs if one.epochs is None else one.epochs
     for count, batch in group.batches(epochs, training.batch, *key):
         now = {name: array[:count] for name, array in params.items()}
@@ -244,21 +245,22 @@ def descend(
             batch: Batch = batch,
             count: int = count,
             known: Local = known,
-        ) -> Params:
-            own = {name: at[name].expand(count, *at[name].shape[1:]) for name in moving}
+        ) -> dict[str, Tensor | Product]:
+            own = {name: _each(whole(at[name]), count) for name in moving}
             own |= {name: array[:count] for name, array in params.items() if name in statistics}
             wanted, part = of or recipe.objective, batch.half(half)
-            return model.gradient(wanted, {**at, **own}, moving, part, room, known)
+            return model.gradient(wanted, {**at, **own}, moving, part, known)
 
         step = correct(gradient, now, known)
         for name in moving:
-            change, at = step[name], now[name]
+            at = now[name]
             if training.momentum:
-                change = torch.add(change, at, alpha=training.decay)
-                change = velocity[name][:count].mul_(training.momentum).add_(change)
+                change = velocity[name][:count]
+                onto(change, step[name], training.momentum, 1.0)
+                change.add_(at, alpha=training.decay)
+                at.sub_(change, alpha=training.rate)
             else:
-                at.mul_(1 - training.rate * training.decay)
-            at.sub_(change, alpha=training.rate)
+                onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
         steps[:count] += 1
     return steps
 
@@ -272,6 +274,11 @@ def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> No
         )
 
 
+def _each(array: Tensor, count: int) -> Tensor:
+    """The same for each client, if there is one for all."""
+    return array.expand(count, *array.shape[1:])
+
+
 def _spread(array: Tensor, count: int) -> Tensor:
     """A copy for each client."""
-    return array.expand(count, *array.shape[1:]).clone()
+    return _each(array, count).clone()

@@ -139,11 +139,12 @@ def one_round(
     asked_for = {**words, **(samples or {})}
     answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
     mean, sums, loss = _sums(job, answer, server.get("gradient"), len(federation.clients))
-    before = only(state.params, names.shared)
-    moved, kept = recipe.server.step(only(before, names.steered), server, sums)
-    averaged = add(before, mean)  # what running statistics become, whatever the server's step
+    moved, kept = recipe.server.step(only(state.params, names.steered), server, sums)
+    others = [name for name in names.shared if name not in moved]
+    averaged = add(only(state.params, others), mean)  # running statistics, whatever the server does
     with np.errstate(over="ignore"):
-        shared = {n: np.asarray(a, np.float32) for n, a in {**averaged, **moved}.items()}
+        every = {**averaged, **moved}
+        shared = {name: np.asarray(every[name], np.float32) for name in names.shared}
     _finite(shared, state.round, job.training.rate)
     window = plan.window or recipe.window
     recent = (*state.recent, shared)[-window:] if window > 1 else ()

@@ -24,6 +24,7 @@ from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import whole
 from headstart.gradient.losses import LOSSES, Seen
 from headstart.gradient.networks import DIMENSIONS, module_of, scaling
+from headstart.gradient.product import Product
 from headstart.gradient.recipe import Local, Objective, Part
 from headstart.heads.base import choice, number
 from headstart.heads.features import RandomFeatures
@@ -242,11 +243,10 @@ class Model:
         params: Mapping[str, Tensor],
         moving: Iterable[str],
         batch: Batch,
-        room: Mapping[str, Tensor] | None = None,
         local: Local | None = None,
-    ) -> dict[str, Tensor]:
-        """∂objective/∂params for the names that move; each client's own. Of a head alone it may be
-        in `room`, memory that the next one overwrites.
+    ) -> dict[str, Tensor | Product]:
+        """∂objective/∂params for the names that move; each client's own. Of a head alone it is
+        the product it comes from.
 
         Where an extractor moves, batch norm updates its running statistics in `params` (unless
         they are frozen).
@@ -260,12 +260,8 @@ class Model:
                 slope = first.slope(logits, batch.y, batch.weights)
                 if self.spec.temperature != 1:
                     slope /= self.spec.temperature
-                place = room["head.weight"][: len(slope)] if room else None
-                whole = {
-                    "head.weight": torch.bmm(slope.transpose(1, 2), features, out=place),
-                    "head.bias": slope.sum(dim=1),
-                }
-                return {name: whole[name] for name in moving}
+                rows, bias = Product(slope, features), slope.sum(dim=1)
+                return {name: rows if name == "head.weight" else bias for name in moving}
         leaves = {name: params[name].detach().requires_grad_() for name in moving}
         with torch.enable_grad():
             value = self.value(objective, {**params, **leaves}, batch, local, deep)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,8 +36,9 @@ from headstart.gradient.engine import (
     local_update,
 )
 from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
+from headstart.gradient.product import whole
 from headstart.gradient.recipe import PARTS, Local, Part, Recipe
-from headstart.gradient.tree import only
+from headstart.gradient.tree import each, only
 from headstart.heads.base import choice
 from headstart.statistics.vectors import Vectors
 
@@ -156,8 +158,8 @@ def _update(
     side_by_side = job.model.together and not small
     most = _LANE if side_by_side else TOGETHER
     parts = list(groups(job, clients, words["classes"], most=most))
-    with _lanes(small, side_by_side and len(parts) > 1) as each:
-        answers += each(one, parts)
+    with _lanes(small, side_by_side and len(parts) > 1) as lanes:
+        answers += lanes(one, parts)
     yield tuple(clients), _sent(answers)
 
 
@@ -173,16 +175,19 @@ def _lanes(small: bool, side_by_side: bool) -> Iterator[Callable[..., Iterable[A
         return
     torch.set_num_threads(1)
     try:
-        if small:
-            yield map
-        else:
-            # what a thread uses of MKL and OpenMP is said in the thread itself
-            with ThreadPoolExecutor(
-                threads, initializer=functools.partial(torch.set_num_threads, 1)
-            ) as pool:
-                yield pool.map
+        yield map if small else _pool(os.getpid(), threads).map
     finally:
         torch.set_num_threads(threads)
+
+
+@functools.cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Kept for the next round; a forked process has none of its parent's threads.
+
+    What a thread uses of MKL and OpenMP is said in the thread itself.
+    """
+    one = functools.partial(torch.set_num_threads, 1)
+    return ThreadPoolExecutor(threads, "headstart-lane", initializer=one)
 
 
 def _outside(words: Arrays) -> NDArray[np.int64] | None:
@@ -246,8 +251,8 @@ def _gradient(
             at = {**told.params, **{n: told.params[n].clone() for n in job.model.statistics}}
             for _, batch in group.whole():
                 known = Local(told.params, {}, told.server, job.training.rate)
-                found = job.model.gradient(job.recipe.objective, at, steered, batch, None, known)
-                row = _sum(found)
+                found = job.model.gradient(job.recipe.objective, at, steered, batch, known)
+                row = _sum(each(whole, found))
                 row = np.pad(row, (0, size - len(row)))
                 answers.append(Vectors(row[None], np.zeros(1)))
             answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]))
@@ -293,15 +298,21 @@ def groups(
     """
     size = {name: len(client.labels) for name, client in clients.items() if len(client.labels)}
     order = sorted(size, key=lambda name: -size[name])
-    room = most if job.model.together else 1
+    for ids in _dealt(order, size, most if job.model.together else 1):
+        yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
+
+
+def _dealt(order: list[str], size: Mapping[str, int], room: int) -> list[list[str]]:
+    """In as few groups as there must be, each name to the one with the least work so far."""
+    if len(order) <= room:
+        return [order] if order else []
     dealt: list[list[str]] = [[] for _ in range(-(-len(order) // room))]
     work = [0] * len(dealt)
-    for name in order:  # to the one with the least work
+    for name in order:
         at = min((i for i, ids in enumerate(dealt) if len(ids) < room), key=work.__getitem__)
         dealt[at].append(name)
         work[at] += size[name]
-    for ids in dealt:
-        yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
+    return dealt
 
 
 _KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], Samples]] = WeakKeyDictionary()
@@ -310,7 +321,7 @@ _KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], Samples]] = WeakK
 def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = False) -> Samples:
     """Made once for all rounds of a training, unless that takes another copy of the features."""
     known = _KEPT.get(client)
-    if known and known[0] == job.spec and known[1] is classes and not oll:
+    if known and known[0] is job.model.spec and known[1] is classes and not oll:
         return known[2]
     y = positions(client.labels, classes)
     mask = None
@@ -318,10 +329,10 @@ def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = 
         mask = torch.full((len(classes),), -torch.inf)
         mask[torch.from_numpy(np.unique(y))] = 0.0
     x = job.model.inputs(client.features).numpy()
-    counts = torch.from_numpy(np.bincount(y, minlength=len(classes)).astype(np.float32))
+    counts = np.bincount(y, minlength=len(classes)).astype(np.float32)
     made = Samples(x, y, client.secret or b"", mask, counts, client.looks)
     if not oll and np.may_share_memory(x, client.features):
-        _KEPT[client] = job.spec, classes, made
+        _KEPT[client] = job.model.spec, classes, made
     return made
 
 

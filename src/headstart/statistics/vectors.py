@@ -69,6 +69,10 @@ class Vectors:
     def to_bytes(self, precision: str | None = None) -> bytes:
         return wire.encode("vectors", self.to_arrays(precision))
 
+    def size(self, precision: str | None = None) -> int:
+        """That of the message, in bytes."""
+        return wire.size("vectors", self.to_arrays(precision))
+
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self:
         _, arrays = wire.decode(data, _SCHEMA, limits or Limits())

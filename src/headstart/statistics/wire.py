@@ -90,21 +90,33 @@ CLASSES = Field(("I64", "U8"), ("L",))  # U8: the labels as a JSON list of strin
 
 def encode(kind: str, arrays: Arrays) -> bytes:
     """Arrays → bytes. The digest covers everything: it is taken with its own place zeroed."""
+    head, order = _head(kind, arrays)
+    body = [np.ascontiguousarray(arrays[name], dtype).tobytes() for name, dtype in order]
+    message = b"".join([head, *body])
+    digest = hashlib.sha256(message).hexdigest().encode()
+    return message.replace(_NO_DIGEST.encode(), digest, 1)
+
+
+def size(kind: str, arrays: Arrays) -> int:
+    """How many bytes a message has, without making it."""
+    return len(_head(kind, arrays)[0]) + sum(array.nbytes for array in arrays.values())
+
+
+def _head(kind: str, arrays: Arrays) -> tuple[bytes, list[tuple[str, np.dtype[Any]]]]:
+    """What stands before the arrays, and these in their order."""
     header: dict[str, Any] = {
         "__metadata__": {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
     }
-    body, end = [], 0
+    order, end = [], 0
     for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):  # aligned
-        dtype = _name_of(name, arrays[name])
-        data = np.ascontiguousarray(arrays[name], _DTYPES[dtype]).tobytes()
-        place, end = [end, end + len(data)], end + len(data)
-        header[name] = {"dtype": dtype, "shape": arrays[name].shape, "data_offsets": place}
-        body.append(data)
+        array = arrays[name]
+        dtype = _name_of(name, array)
+        place, end = [end, end + array.nbytes], end + array.nbytes
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": place}
+        order.append((name, _DTYPES[dtype]))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    message = b"".join([struct.pack("<Q", len(text)), text, *body])
-    digest = hashlib.sha256(message).hexdigest().encode()
-    return message.replace(_NO_DIGEST.encode(), digest, 1)
+    return struct.pack("<Q", len(text)) + text, order
 
 
 def decode(
