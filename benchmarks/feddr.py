@@ -6,9 +6,9 @@
     python benchmarks/feddr.py --data cifar20 --out feddr --curves curves.svg
 
 50 clients, 10 a round, 3 local epochs, batches of 20, momentum 0.9, a tenth of the rate after half
-and after three quarters of the rounds. `--search` tries the rates of the table below for a fifth of
-the rounds, with the same drops. Every cell is a run folder; the same command goes on where it was
-stopped. `--only NAME` and `--split NAME` run some of them.
+and after three quarters of the rounds. `--search` tries the rates of the table below for a quarter
+of the rounds, with the same drops. Every cell is a run folder; the same command goes on where it
+was stopped. `--only NAME` and `--split NAME` run some of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cell:
     rates: tuple[float, ...]  # searched
     lr: float = 0.0  # the one that `--search` found
     network: str = "small_cnn"
-    rounds: int = 100
+    rounds: int = 80
 
     def sentence(self, lr: float, rounds: int) -> str:
         drops = f"{rounds // 2},{rounds * 3 // 4}"
@@ -81,9 +81,9 @@ def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> dict[str
 
 
 def search(name: str, split: str, data: str, out: Path) -> None:
-    """Accuracy by rate after a fifth of the rounds (half of a pre-trained network's few)."""
+    """Accuracy by rate after a quarter of the rounds."""
     cell = CELLS[name]
-    rounds = cell.rounds // (5 if cell.network == "small_cnn" else 2)
+    rounds = cell.rounds // 4
     for lr in cell.rates:
         told = f"{name:10s} {split:10s} lr {lr:<6g}"
         try:
