@@ -36,7 +36,7 @@ class Cell:
     start: str
     algorithm: str
     rates: tuple[float, ...]  # searched
-    lr: float = 0.0  # the one that `--search` found
+    lr: float  # the highest within a point of the best of them, by `--search`
     network: str = "small_cnn"
     rounds: int = 80
 
@@ -49,11 +49,11 @@ class Cell:
 
 LOW, HIGH = (0.003, 0.01, 0.03, 0.1), (0.05, 0.15, 0.5)
 CELLS = {
-    "fedavg": Cell("FedAvg", "none", "FedAvg", LOW, 0.01),
-    "fedbabu": Cell("FedBABU", "none", "FedBABU", LOW, 0.01),
-    "sphere": Cell("SphereFed", "Orthonormal", "SphereFed", HIGH, 0.15),
-    "dr": Cell("dot-regression", "ETF", "dot-regression", HIGH, 0.05),
-    "drplus": Cell("FedDr+", "ETF", "FedDr+", HIGH, 0.15),
+    "fedavg": Cell("FedAvg", "none", "FedAvg", LOW, 0.03),
+    "fedbabu": Cell("FedBABU", "none", "FedBABU", LOW, 0.03),
+    "sphere": Cell("SphereFed", "Orthonormal", "SphereFed", HIGH, 0.5),
+    "dr": Cell("dot-regression", "ETF", "dot-regression", HIGH, 0.15),
+    "drplus": Cell("FedDr+", "ETF", "FedDr+", HIGH, 0.5),
     "pre-etf": Cell("FedDr+, pre-trained, ETF", "ETF", "FedDr+", HIGH, 0.15, "mobilenet_v2", 20),
     "pre-fed3r": Cell(
         *("FedDr+, pre-trained, Fed3R", "Fed3R(ridge=gcv)", "FedDr+"),
