@@ -19,6 +19,7 @@ from headstart.report.compare import (
     write_compare,
 )
 from headstart.report.compare_plots import POINTS, _series, titles
+from headstart.report.names import short
 from headstart.report.outcomes import curve, personal, reached, spent
 
 HOSTILE = '<script>alert("x")</script> & $x^$ | \x00\ud800'
@@ -319,6 +320,33 @@ def test_sentences_in_a_legend_can_be_told_apart():
     assert len(set(titles(long))) == 2
     assert max(map(len, titles(long))) <= 64
     assert titles([ONCE, ONCE]) == ["1. fed3r", "2. fed3r"]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "names", "shared"),
+    [
+        (
+            ['none + fedavg-9(f, drops="3,5", lr=0.1)', 'etf + feddr-plus-9(drops="3,5", lr=1)'],
+            ["none + fedavg-9(f, lr=0.1)", "etf + feddr-plus-9(lr=1)"],
+            ['drops="3,5"'],
+        ),
+        (["a + b-2(lr=1)", "c + b-2(lr=1)"], ["a + b-2", "c + b-2"], ["lr=1"]),
+        (["a + b-2(lr=1)", "c + b-2"], ["a + b-2(lr=1)", "c + b-2"], []),  # the other has its own
+        (["a(x=1)", "b(x=1)"], ["a(x=1)", "b(x=1)"], []),  # nothing trains
+        (["a + b-2(lr=1)"], ["a + b-2(lr=1)"], []),
+        (
+            ["ft(b-2(lr=1, m=2), r=3)", "b-2(lr=1, m=3)", "a"],
+            ["ft(b-2(m=2), r=3)", "b-2(m=3)", "a"],
+            ["lr=1"],
+        ),
+        ([], [], []),
+    ],
+)
+def test_what_all_trainings_share_is_said_once(sentences, names, shared):
+    assert short(sentences) == (names, shared)
+    page = compare_page([result(name, [point(0, 0, 0.5, 1.0)]) for name in sentences])
+    assert all(f"Every training has {one}".replace('"', "&quot;") in page for one in shared[:1])
+    assert ("Every training has" in page) == bool(shared)
 
 
 def test_a_long_curve_is_thinned_but_keeps_the_ends_of_phases():

@@ -16,6 +16,7 @@ from headstart.report.columns import Column, grouped_table, seconds
 from headstart.report.diagnoses import diagnoses
 from headstart.report.html import render
 from headstart.report.markup import Tile, card, figure, section, table
+from headstart.report.names import short
 from headstart.report.outcomes import (
     Rows,
     accuracies,
@@ -64,8 +65,11 @@ def write_compare(results: Sequence[dict[str, Any]], path: Path, title: str = ""
 def compare_page(results: Sequence[Results], title: str = "") -> str:
     """The whole page as a string."""
     many = f"{len(results)} sentences, side by side" if len(results) != 1 else "One sentence"
-    told = {"sentences": list(results)}
-    summary = " ".join(words for words in (_summary(results), _images(results)) if words)
+    names, shared = short([_name(result) for result in results])
+    results = [{**one, "sentence": name} for one, name in zip(results, names, strict=True)]
+    told = {"sentences": results}
+    alike = f"Every training has {', '.join(shared)}." if shared else ""
+    summary = " ".join(words for words in (_summary(results), _images(results), alike) if words)
     made = (achieved(told), price(told), to_targets(told), clients(told), diagnoses(results))
     return render(title or many, summary, _tiles(results), made, "Headstart.")
 
