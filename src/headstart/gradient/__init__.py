@@ -30,6 +30,7 @@ def catalogue() -> dict[str, Callable[..., Recipe]]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
 def settings_of(name: str) -> tuple[str, ...]:
     """What a method can be told: its own, and the term that any takes."""
     return (*inspect.signature(catalogue()[name]).parameters, *MIX)
