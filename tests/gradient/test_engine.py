@@ -1,5 +1,6 @@
 """The engine against independent loops: losses, batches, batch norm, FedAvg, and home."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from headstart import DataError, Fed3R, HeadstartError
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, secret_of
-from headstart.gradient import engine, models, networks, steps
+from headstart.gradient import diagnose, engine, models, networks, steps
 from headstart.gradient import home as at_home_
 from headstart.gradient.engine import Group, Samples, Training
 from headstart.gradient.flops import extractor_flops
@@ -652,6 +653,35 @@ def test_training_at_home_is_a_loop_of_torch(monkeypatch, method, oll, every_epo
         assert len(models_) == 1 + len(after) == home.tests
         for one, two in zip(models_[1:], after, strict=True):
             assert_close(one, two)
+
+
+def test_at_home_the_pull_of_the_training_goes_on(monkeypatch):
+    data, params = at_work(), initial(JOB.model, None, 1)
+    job = replace(JOB, algorithm="fedprox", settings={"mu": 0.4})
+    for method, pull in (("sgd", 0.4), ("ditto", 1.1)):
+        found = stages(monkeypatch, job, Home(3, method, strength=0.7), data, params)
+        for who, (_, after) in found.items():
+            assert_close(after, trained_at_home(data[who], who, params, 3, pull=pull)[-1])
+        monkeypatch.undo()
+
+
+def test_the_angle_of_what_has_not_moved_is_none_and_small_ones_are_seen():
+    f = torch.tensor([[0.3, 0.4, 0.5], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
+    near = f.clone()
+    near[2, 1], near[3] = 1e-5, torch.tensor([0.0, 3.0, 0.0])
+    *_, distance, angle = diagnose._measures((f, f), (near, f), torch.zeros(4, dtype=torch.long))
+    assert angle[:2].tolist() == distance[:2].tolist() == [0, 0]
+    assert angle[2:].tolist() == pytest.approx([math.degrees(1e-5), 90.0], rel=1e-3)
+
+
+def test_a_weighted_loss_of_a_head_needs_no_autograd():
+    model, batch, params = Model(Spec(3, 4)), batch_of(), params_of()
+    half = (Term("cross-entropy", 0.5),)
+    found = each(whole, model.gradient(half, params, params, batch))
+    full = each(whole, model.gradient(CROSS_ENTROPY, params, params, batch))
+    assert isinstance(model.gradient(half, params, params, batch)["head.weight"], Product)
+    for n in params:
+        torch.testing.assert_close(2 * found[n], full[n], rtol=1e-6, atol=1e-7)
 
 
 def test_a_strong_pull_keeps_the_model_where_it_is(monkeypatch):

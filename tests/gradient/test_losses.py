@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from headstart import HeadstartError, gradient
+from headstart.gradient import make
 from headstart.gradient.engine import Training
 from headstart.gradient.losses import LOSSES, Seen, unit
 from headstart.gradient.models import Batch, Model, Spec
@@ -104,7 +105,9 @@ def test_cases_one_can_do_in_the_head():
     # equal cosines, three samples to one: log 4/3
     few = one((2.0, 2.0), (0.0, 0.0), counts=(3.0, 1.0))
     assert at("balanced", few) == pytest.approx(math.log(4 / 3))
-    assert at("balanced", one((2.0, 2.0), (0.0, 0.0), counts=(3.0, 0.0))) == 0
+    lacking = one((2.0, 2.0), (0.0, 0.0), counts=(3.0, 0.0))
+    assert at("balanced", lacking) == 0
+    assert at("balanced", lacking, gamma=0.0) == pytest.approx(math.log(2))  # no prior at all
     # 2·¾·z and 2·¼·z: 1.5·2 against 0.5·6
     scaled = one((0.0, 0.0), (2.0, 6.0), counts=(3.0, 1.0))
     assert at("scaled", scaled) == pytest.approx(math.log(2))
@@ -121,6 +124,24 @@ def test_cases_one_can_do_in_the_head():
     assert at("moon", both) == pytest.approx(math.log(2))
     near = one(f, (0.0, 0.0), given=(f, (0.0, 0.0)), last=((-1.0, 0.0), (0.0, 0.0)))
     assert at("moon", near, tau=0.5) == pytest.approx(math.log(1 + math.exp(-4)))
+
+
+def test_a_pull_is_part_of_the_objective_and_of_nothing_else():
+    """FedSOL's way is the distillation's alone; a pass with steps of its own is pulled as well."""
+    asked = []
+
+    def gradient(at, half=None, of=None):
+        asked.append({name: array.clone() for name, array in at.items()})
+        return {"w": torch.tensor([[1.0, 0.0]])}
+
+    here, given = {"w": torch.tensor([[0.0, 10.0]])}, {"w": torch.zeros(1, 2)}
+    recipe = make("fedsol", {"rho": 1.0, "term": "prox", "mix": 0.5})
+    step = recipe.correct(gradient, here, Local(given, {}, {}, 0.1))
+    torch.testing.assert_close(asked[1]["w"], torch.tensor([[1.0, 10.0]]))
+    torch.testing.assert_close(step["w"], torch.tensor([[1.5, 5.0]]))  # g + ½(θ − θᵗ), over there
+    copied = make("ditto", {"strength": 2.0, "term": "prox", "mix": 0.5}).passes[1]
+    pulled = copied.correct(gradient, here, Local(given, {}, {}, 0.1))
+    torch.testing.assert_close(pulled["w"], torch.tensor([[1.0, 25.0]]))
 
 
 def test_a_class_that_is_true_tells_ntd_nothing():

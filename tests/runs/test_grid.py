@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from headstart import HeadstartError, gradient
+from headstart.cli import app as main
 from headstart.cli.grid import app
 from headstart.gradient import diagnose
 from headstart.gradient.engine import Training
@@ -83,21 +85,48 @@ def test_what_no_table_has_is_named():
 
 
 def test_the_usual_setting_of_the_sensitivity_study_is_one_run():
-    cells = sensitivity_cells(SHORT, 100)
+    cells = sensitivity_cells(SHORT, 100, 10)
     assert len({cell.folder for cell in cells}) == len(cells) == 4 * 4 + 4 * 4 + 7
     usual = {str(parsed(c.sentence)) for c in cells if c.row == "FedDr+" and c.column == "0.9"}
     ratio = {str(parsed(c.sentence)) for c in cells if c.row == "FedDr+" and c.column == "0.1"}
     assert usual & ratio
+    few = sensitivity_cells(SHORT, 4, 3)
+    ratios = [c for c in few if c.row == "FedAvg" and c.table == "client ratio"]
+    assert [c.column for c in ratios] == ["0.05", "0.5"]  # one client, or two
+    others = [parsed(c.sentence).phases[1] for c in few if c.table != "client ratio"]
+    assert all(phase.settings["clients"] == 3 for phase in others)
 
 
 def test_every_sentence_of_the_personal_tables_is_one():
-    cells = personal_cells(Schedule(), "dirichlet", 100, 5)
+    cells = personal_cells(Schedule(), "dirichlet", 100, 10, 5)
     assert len({cell.folder for cell in cells}) == len(cells) == 16
     found = {cell.row: parsed(cell.sentence) for cell in cells}
     assert found["FedDr+FT (DR)"].phases[2].settings["like"] == "dot-regression"
     assert found["FedDr+FT (DR)"].phases[2].settings["lr"] == pytest.approx(0.05)
     assert found["Local only (CE)"].phases[1].rounds == 32
     assert {cell.row: cell.paper for cell in cells}["FedDr+FT (Dr+)"] == 74.75
+    assert found["Local only (DR)"].phases[1].settings["lr"] == 5.0
+    assert found["Local only (CE)"].phases[1].settings["lr"] == 0.1
+    assert found["FedAvg-FT"].phases[2].settings["momentum"] == 0.9
+    fifth = {c.row: parsed(c.sentence) for c in personal_cells(SHORT, "shards", 100, 50, 5)}
+    assert fifth["Local only (CE)"].phases[1].rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("rounds", "drops"), [(1, None), (2, "1"), (3, "1,2"), (4, "2,3"), (320, "160,240")]
+)
+def test_the_rate_drops_within_the_rounds_and_not_twice_at_once(rounds, drops):
+    text = f"none + {Schedule(rounds).phrase('fedavg')}"
+    assert str(parsed(text).phases[1].settings.get("drops", "None")) == str(drops)
+
+
+def test_a_rate_of_nothing_is_no_rate(pictures, tmp_path):
+    cells = feddr_cells(Schedule(2, rate=0.0), "shards", None, ["fedavg"], ["FD"])
+    assert [(cell.row, cell.column) for cell in cells] == [("FedAvg", "fd")]
+    with pytest.raises(HeadstartError, match=r"rate: expected .*, got 0"):
+        grid.run_grid(cells, told(pictures), tmp_path, "A grid")
+    with pytest.raises(HeadstartError, match="beta: expected"):
+        feddr_cells(SHORT, "shards", 1.5)
 
 
 # -- carried out -----------------------------------------------------------------------------------
@@ -140,6 +169,26 @@ def test_a_cell_that_diverges_says_so_and_the_others_go_on(pictures, tmp_path):
     assert "no longer finite" in json.loads(mark.read_text())["failed"]
     again, _ = grid.run_grid(cells, told(pictures), tmp_path, "A grid")
     assert again.text() == "diverged"
+    with pytest.raises(HeadstartError, match="holds another run"):
+        grid.run_grid(cells[:1], told(pictures, seed=3), tmp_path, "A grid")
+
+
+def test_tables_keep_what_other_commands_have_finished(pictures, tmp_path):
+    def run(algorithms, **more):
+        cells = feddr_cells(SHORT, "shards", None, algorithms, ["none"])
+        return [one.row for one in grid.run_grid(cells, told(pictures, **more), tmp_path, "A grid")]
+
+    assert run(["FedAvg"]) == ["FedAvg"]
+    assert run(["FedBABU"]) == ["FedAvg", "FedBABU"]
+    before = (tmp_path / "grid.csv").read_bytes()
+    assert len(before.splitlines()) == 3
+    with pytest.raises(HeadstartError, match="holds another run"):
+        run(["FedETF", "FedAvg"], seed=3)
+    assert (tmp_path / "grid.csv").read_bytes() == before
+    assert not (tmp_path / "shards-fedetf-none").exists()
+    (tmp_path / "cells.json").write_text("[")
+    with pytest.raises(HeadstartError, match=r"cells\.json is damaged"):
+        run(["FedAvg"])
 
 
 def test_personal_accuracy_is_the_plain_mean_with_its_deviation(pictures, tmp_path):
@@ -183,6 +232,15 @@ def test_commands(pictures, tmp_path):
     done = CliRunner().invoke(app, [*words, "--method", "moon", *small, "-o", str(table)])
     assert done.exit_code == 0, done.output
     assert table.read_text().splitlines()[1].startswith("fedavg,")
+    done = CliRunner().invoke(app, [*words[:-1], "FedDr+", *small])
+    assert done.output.count("feddr-plus") == 3  # in the header, which is folded, and its row
+    for wrong, said in (
+        (["-s", "phases=none"], "phases: expected none, for a grid has its own sentences"),
+        (["-s", "network=mobilnet"], "network: expected one of .*, got 'mobilnet'"),
+    ):
+        done = CliRunner().invoke(app, ["feddr", *where, *rows, *small, *wrong])
+        assert re.search(said, str(done.exception))
+    assert "[required]" in CliRunner().invoke(main, ["grid", "feddr", "--help"]).output
     done = CliRunner().invoke(app, ["feddr", *where, "--split", "iid"])
     assert "split: expected one of shards, dirichlet, got 'iid'" in str(done.exception)
 
@@ -242,6 +300,8 @@ def test_at_home_clients_go_on_with_the_objective_they_trained_with(pictures):
         ("none + FedBABU-1(f)", "expected to train the extractor alone"),
         ("none + FedAvg-1(term=l2)", "term: expected one of none, prox, kd, ntd, ld, moon, fd"),
         ("none + FedAvg-1(mix=0.5)", "mix: expected a term to mix with, got none"),
+        ("ETF + FedDr+-1(term=fd)", "term: expected another than fd, which this method has"),
+        ("none + FedProx-1(term=prox)", "term: expected another than prox, which this method"),
     ],
 )
 def test_what_cannot_be_trained_is_said(pictures, text, said):

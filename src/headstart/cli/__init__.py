@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 from rich.table import Table
 
 from headstart import __version__
@@ -25,6 +26,7 @@ from headstart.console import (
 )
 from headstart.errors import HeadstartError
 
+typer.core.HAS_RICH = False  # it would escape brackets in our help
 app = typer.Typer(
     help="Federated learning in which a client speaks once.",
     no_args_is_help=True,

@@ -64,7 +64,7 @@ def sensitivity(
 
     config = _config(data, split, change)
     clients = int(config.partition.settings["clients"])
-    cells = sensitivity_cells(Schedule(rounds, epochs, rate=rate), clients)
+    cells = sensitivity_cells(Schedule(rounds, epochs, rate=rate), clients, config.cohort)
     _run(cells, config, output, "Sensitivity of FedDr+")
 
 
@@ -84,7 +84,7 @@ def personal(
 
     config = _config(data, split, ["matched=true", *(change or [])])
     clients = int(config.partition.settings["clients"])
-    cells = personal_cells(Schedule(rounds, epochs, rate=rate), split, clients, home)
+    cells = personal_cells(Schedule(rounds, epochs, rate=rate), split, clients, config.cohort, home)
     _run(cells, config, output, "At home")
 
 
@@ -109,7 +109,8 @@ def time_(
     with bar() as show:
         prepared = prepare(_config(data, split, change), show)
         found = time_rounds(prepared, training, repeats, method or ())
-    header = ("method", "seconds a round", "to FedAvg", "FLOPs to FedAvg", "the paper")
+    first = found[0].method
+    header = ("method", "seconds a round", f"to {first}", f"FLOPs to {first}", "the paper")
     rows = [
         (
             one.method,
@@ -144,6 +145,8 @@ def _config(data: str, split: str, changes: list[str] | None) -> Any:
     }
     for one in changes or []:
         apply_change(told, one)
+    if set(told) & {"phases", "heads"}:
+        raise HeadstartError("phases: expected none, for a grid has its own sentences")
     config = make_config(told)
     if config.partition is None or "clients" not in config.partition.settings:
         raise HeadstartError("partition: expected one with a number of clients, got none")

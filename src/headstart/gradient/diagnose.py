@@ -74,6 +74,8 @@ def _measures(
     before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor], labels: Tensor
 ) -> tuple[Tensor, ...]:
     aligned = [of_label((unit(f) @ rows.T)[None], labels[None])[0] for f, rows in (before, after)]
-    cosine = (unit(before[0]) * unit(after[0])).sum(dim=1).clamp(-1, 1)
-    distance = torch.linalg.vector_norm(after[0] - before[0], dim=1)
-    return aligned[1], aligned[1] - aligned[0], distance, torch.arccos(cosine) * (180 / math.pi)
+    u, v = unit(before[0]), unit(after[0])
+    lengths = (torch.linalg.vector_norm(way, dim=1) for way in (u - v, u + v, after[0] - before[0]))
+    apart, along, distance = lengths
+    angle = 2 * torch.atan2(apart, along)  # of small angles too; 0 where neither has a direction
+    return aligned[1], aligned[1] - aligned[0], distance, angle * (180 / math.pi)

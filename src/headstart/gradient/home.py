@@ -116,7 +116,8 @@ def _stages(
     yield params
     given = {name: params[name].clone() for name in moving}
     local = Local(given, {}, {}, job.training.rate)
-    pull = towards_given(home.strength) if home.method == "ditto" else plain
+    strength = job.recipe.pull + (home.strength if home.method == "ditto" else 0.0)
+    pull = towards_given(strength) if strength else plain
     one, velocity = Pass(epochs=1, correct=pull), dict[str, Tensor]()
     for epoch in range(home.epochs):
         descend(

@@ -125,7 +125,7 @@ def _sphere(seen: Seen, term: Term) -> Tensor:
 
 
 def _balanced(seen: Seen, term: Term) -> Tensor:
-    prior = term.gamma * torch.log(seen.held)[:, None]  # −∞: a class that the client lacks
+    prior = torch.log(seen.held**term.gamma)[:, None]  # −∞: a class that the client lacks (γ > 0)
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
 
 

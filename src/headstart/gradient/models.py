@@ -253,14 +253,15 @@ class Model:
         """
         moving, first = tuple(moving), LOSSES[objective[0].name]
         deep = not all(name.startswith("head.") for name in moving)
-        if first.slope and len(objective) == 1 and objective[0].weight == 1 and not deep:
+        if first.slope and len(objective) == 1 and not deep:
             with torch.no_grad():
                 features = self.features(params, batch.x)
                 logits = batch.masked(self.logits(params, features))
                 slope = first.slope(logits, batch.y, batch.weights)
                 if self.spec.temperature != 1:
                     slope /= self.spec.temperature
-                rows, bias = Product(slope, features), slope.sum(dim=1)
+                by = objective[0].weight
+                rows, bias = Product(slope, features, by), by * slope.sum(dim=1)
                 return {name: rows if name == "head.weight" else bias for name in moving}
         leaves = {name: params[name].detach().requires_grad_() for name in moving}
         with torch.enable_grad():

@@ -119,20 +119,26 @@ DIMENSIONS = {
 _CLASSIFIERS = ("classifier", "_fc", "fc", "heads")  # of the published task: no part of φ
 
 
+def dimension_of(name: str) -> int:
+    """Of a network's features."""
+    if name not in DIMENSIONS:
+        raise HeadstartError(f"network: expected one of {', '.join(DIMENSIONS)}, got {name!r}")
+    return DIMENSIONS[name]
+
+
 def module_of(name: str) -> nn.Module:
     """An extractor, its random weights those of one seed."""
+    dimension_of(name)
     keep_freed()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if name in OWN:
             return OWN[name]()
-        if name in NETWORKS:
-            built: nn.Module = NETWORKS[name].build()
-            for own in _CLASSIFIERS:
-                if hasattr(built, own):
-                    setattr(built, own, nn.Identity())
-            return built
-    raise HeadstartError(f"network: expected one of {', '.join(DIMENSIONS)}, got {name!r}")
+        built: nn.Module = NETWORKS[name].build()
+        for own in _CLASSIFIERS:
+            if hasattr(built, own):
+                setattr(built, own, nn.Identity())
+        return built
 
 
 def scaling(name: str) -> tuple[Tensor, Tensor]:

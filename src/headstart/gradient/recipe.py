@@ -171,6 +171,7 @@ class Recipe:
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain
+    pull: float = 0.0  # of the Prox term in it, which clients go on with at home
     memory: Mapping[str, Literal["zeros", "given"]] = field(default_factory=dict)
     remember: Leaving = nothing
     extra: Leaving = nothing

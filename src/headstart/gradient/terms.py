@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from headstart.errors import HeadstartError
 from headstart.gradient.checks import share
 from headstart.gradient.recipe import (
     Correction,
@@ -18,6 +19,7 @@ from headstart.gradient.recipe import (
     Gradient,
     Local,
     Objective,
+    Pass,
     Recipe,
     Term,
     plain,
@@ -41,7 +43,7 @@ def with_term(recipe: Recipe, term: Term) -> Recipe:
     if not term.weight:
         return recipe
     if term.name == "prox":
-        return replace(recipe, correct=towards_given(term.weight, recipe.correct))
+        return _pulled(recipe, term.weight)
     changed = replace(recipe, objective=(*recipe.objective, term))
     if term.name != "moon":
         return changed
@@ -59,19 +61,38 @@ def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
     share("mix", beta)
     if name == "none":
         return recipe
+    if name in {term.name for term in recipe.objective} or (name == "prox" and recipe.pull):
+        raise HeadstartError(f"term: expected another than {name}, which this method has already")
     less = tuple(replace(term, weight=beta * term.weight) for term in recipe.objective)
     term = replace(TERMS.get(name, Term(name)), weight=1 - beta)
     return with_term(replace(recipe, objective=less), term)
 
 
+def _pulled(recipe: Recipe, strength: float) -> Recipe:
+    """Every pass of it, also those with steps of their own."""
+
+    def nearer(one: Pass) -> Pass:
+        return replace(one, correct=towards_given(strength, one.correct)) if one.correct else one
+
+    return replace(
+        recipe,
+        correct=towards_given(strength, recipe.correct),
+        passes=tuple(map(nearer, recipe.passes)),
+        adapt=recipe.adapt and nearer(recipe.adapt),
+        pull=recipe.pull + strength,
+    )
+
+
 def towards_given(strength: float, correct: Correction = plain) -> Correction:
-    """Every gradient g that a step is made of becomes g + strength·(θ − θᵗ)."""
+    """Every gradient g of the objective that a step is made of becomes g + strength·(θ − θᵗ)."""
 
     def nearer(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         def pulled(
             at: Tree, half: int | None = None, of: Objective | None = None
         ) -> dict[str, Any]:
             found = gradient(at, half, of)
+            if of is not None:  # of something else than the objective
+                return found
             return add(found, minus(only(at, found), local.given), strength)
 
         return correct(pulled, params, local)

@@ -95,10 +95,15 @@ def _like(stage: Stage, said: Any) -> tuple[str, dict[str, Any]]:
     if said is None:
         last = stage.last
         return (last.algorithm, dict(last.settings or {})) if last else ("fedavg", {})
+    return algorithm_named("like", str(said)), {}
+
+
+def algorithm_named(what: str, said: str) -> str:
+    """Its name in the catalogue, however a sentence may write it (FedDr+)."""
     names = {folded(name): name for name in gradient.catalogue()}
-    if folded(str(said)) not in names:
-        raise HeadstartError(f"like: expected one of {', '.join(names.values())}, got {said!r}")
-    return names[folded(str(said))], {}
+    if folded(said) not in names:
+        raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {said!r}")
+    return names[folded(said)]
 
 
 def only_part(world: World, phase: Phase, recipe: Recipe, part: Any) -> Any:

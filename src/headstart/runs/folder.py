@@ -40,27 +40,30 @@ class RunFolder:
 
     def create(self, config: RunConfig, data: str) -> None:
         """A new folder, or one left unfinished by the same configuration on the same `data`."""
-        text = dump_config(config)
+        self.check(config, data)
+        if (self.path / "model.safetensors").exists():
+            raise HeadstartError(f"output: {self.path} holds this run already; name a new one")
+        try:
+            (self.path / "uploads").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HeadstartError(f"output: cannot make {self.path}: {error.strerror}") from None
+        write_text(self.path / "data.sha256", data)
+        write_text(self.path / "config.yaml", dump_config(config))
+
+    def check(self, config: RunConfig, data: str) -> None:
+        """Refuse a place that holds something else than this run."""
         if self.path.exists() and not self.path.is_dir():
             raise HeadstartError(f"output: expected a folder, got the file {self.path}")
         if (self.path / "config.yaml").exists():
-            if self._read("config.yaml") != text.encode():
+            if self._read("config.yaml") != dump_config(config).encode():
                 raise HeadstartError(f"output: {self.path} holds another run; name a new folder")
             if self._read("data.sha256") != data.encode():
                 raise HeadstartError(
                     f"output: {self.path} was begun with other data than {config.data} holds now; "
                     "name a new folder"
                 )
-            if (self.path / "model.safetensors").exists():
-                raise HeadstartError(f"output: {self.path} holds this run already; name a new one")
         elif self.path.exists() and any(self.path.iterdir()):
             raise HeadstartError(f"output: {self.path} is not empty; name a new folder")
-        try:
-            (self.path / "uploads").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HeadstartError(f"output: cannot make {self.path}: {error.strerror}") from None
-        write_text(self.path / "data.sha256", data)
-        write_text(self.path / "config.yaml", text)
 
     def is_of(self, config: RunConfig, data: str) -> bool:
         """Whether this folder holds that configuration on that data."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,25 @@ from headstart import gradient
 from headstart.costs import sample_flops
 from headstart.errors import DivergedError, HeadstartError
 from headstart.files import write_text
+from headstart.gradient.checks import share
 from headstart.gradient.engine import Training
 from headstart.gradient.flops import extractor_flops, head_flops
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
-from headstart.gradient.networks import DIMENSIONS
+from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
 from headstart.report.grid import Shown, write_grid
 from headstart.runs import feddr_tables as paper
+from headstart.runs.at_home import algorithm_named
 from headstart.runs.config import RunConfig, parsed
 from headstart.runs.federate import Prepared, prepare
+from headstart.runs.folder import RunFolder
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.phases import check_sentence
-from headstart.runs.stories import told
+from headstart.runs.stories import configured, saved, told
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+DIVERGED = "diverged.json"
 COMPARED = {  # of the sensitivity study
     **{name: paper.ALGORITHMS[name] for name in ("FedAvg", "FedBABU", "SphereFed")},
     "FedDr+": ("etf", "feddr-plus"),
@@ -70,17 +74,26 @@ class Schedule:
     rate: float | None = None  # for all; none: each method's own
 
     def phrase(self, algorithm: str, settings: Mapping[str, Any] | None = None) -> str:
-        """A training in a sentence; `settings` go first and may change the schedule's own."""
+        """A training in a sentence; `settings` may change the schedule's own."""
+        drops = sorted({self.rounds // 2, self.rounds * 3 // 4} - {0})  # of one round, none
         told = {
-            "lr": self.rate or gradient.make(algorithm).rate,
+            "lr": self.rate_of(algorithm, settings or {}),
             "epochs": self.epochs,
             "batch": self.batch,
             "decay": self.decay,
             "local_momentum": self.momentum,
-            "drops": f"'{self.rounds // 2},{self.rounds * 3 // 4}'",
+            **({"drops": f"'{','.join(map(str, drops))}'"} if drops else {}),
             **(settings or {}),
         }
         return f"{algorithm}-{self.rounds}({_words(told)})"
+
+    def rate_of(self, algorithm: str, settings: Mapping[str, Any]) -> float:
+        """The one for all, or that of the algorithm so set."""
+        if self.rate is not None:
+            return self.rate
+        own = gradient.settings_of(algorithm)
+        known = {key: value for key, value in settings.items() if key in own}
+        return gradient.make(algorithm, known).rate
 
 
 # -- which cells -----------------------------------------------------------------------------------
@@ -95,11 +108,12 @@ def feddr_cells(
 ) -> list[Cell]:
     """Table 2: algorithms × terms, β a cell as in table 12, or one for all as in table 13."""
     known = (paper.TABLE_2 if beta is None else paper.TABLE_13 if beta == 0.9 else {}).get(split)
+    if beta is not None:
+        share("beta", beta)
     found = []
-    for row in algorithms:
-        head, algorithm = _known("algorithm", row, paper.ALGORITHMS)
-        for term in terms:
-            _known("term", term, dict.fromkeys(paper.TERMS))
+    for row in (_known("algorithm", name, paper.ALGORITHMS) for name in algorithms):
+        head, algorithm = paper.ALGORITHMS[row]
+        for term in (_known("term", name, paper.TERMS) for name in terms):
             own = paper.TABLE_12[split][row, term] if beta is None else beta
             settings = {} if term == "none" else {"term": term, "mix": own}
             sentence = f"{head} + {schedule.phrase(algorithm, settings)}"
@@ -108,10 +122,12 @@ def feddr_cells(
     return found
 
 
-def sensitivity_cells(schedule: Schedule, clients: int) -> list[Cell]:
-    """Figure 7: client ratio, local epochs, and β of FedDr+; all others stay at 0.1, 3 and 0.9."""
+def sensitivity_cells(schedule: Schedule, clients: int, cohort: int) -> list[Cell]:
+    """Figure 7: client ratio, local epochs, and β of FedDr+; the others stay as they are told, β at
+    0.9. Ratios that few clients cannot tell apart stand once."""
+    ratios = {_some(ratio, clients): ratio for ratio in reversed(RATIOS)}
     axes: list[tuple[str, str, Sequence[float]]] = [
-        ("client ratio", "clients", RATIOS),
+        ("client ratio", "clients", sorted(ratios.values())),
         ("local epochs", "epochs", EPOCHS),
         ("beta", "beta", BETAS),
     ]
@@ -119,7 +135,7 @@ def sensitivity_cells(schedule: Schedule, clients: int) -> list[Cell]:
     for table, key, values in axes:
         for row, (head, algorithm) in COMPARED.items():
             own = {"beta": 0.9} if algorithm == "feddr-plus" else {}
-            usual = {"clients": _some(0.1, clients), "epochs": schedule.epochs, **own}
+            usual = {"clients": cohort, "epochs": schedule.epochs, **own}
             for value in values if key in usual else ():
                 changed = {**usual, key: _some(value, clients) if key == "clients" else value}
                 words = f"{head} + {schedule.phrase(algorithm, changed)}"
@@ -131,20 +147,23 @@ def _some(ratio: float, clients: int) -> int:
     return max(1, round(ratio * clients))
 
 
-def personal_cells(schedule: Schedule, split: str, clients: int, home: int) -> list[Cell]:
+def personal_cells(
+    schedule: Schedule, split: str, clients: int, cohort: int, home: int
+) -> list[Cell]:
     """Tables 5 and 14. Local training visits a client as often as a federated one would.
 
-    At home a client goes on with the learning rate at which training ended.
+    At home a client goes on as training ended: its learning rate, momentum and decay.
     """
-    alone = replace(schedule, rounds=max(1, round(0.1 * schedule.rounds)))
+    alone = replace(schedule, rounds=_some(cohort / clients, schedule.rounds))
+    usual = {key: getattr(schedule, key) for key in ("batch", "decay", "momentum")}
     found = []
     for row, (head, algorithm, own, at_home, *numbers) in paper.TABLE_5.items():
         local = algorithm == "local-only"
         settings = {**own, **({"clients": clients} if local else {})}
         words = f"{head} + {(alone if local else schedule).phrase(algorithm, settings)}"
         if at_home is not None:
-            rate = 0.01 * (schedule.rate or gradient.make(algorithm).rate)
-            words += f" + FP-{home}({_words({**at_home, 'lr': rate, 'batch': schedule.batch})})"
+            rate = 0.01 * schedule.rate_of(algorithm, own)
+            words += f" + FP-{home}({_words({**at_home, 'lr': rate, **usual})})"
         known = dict(zip(("shards", "dirichlet"), numbers, strict=True))[split]
         found.append(Cell(f"personal {split}", row, "at home", words, known, personal=True))
     return found
@@ -154,10 +173,12 @@ def _words(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _known(what: str, name: str, known: Mapping[str, Any]) -> Any:
-    if name not in known:
-        raise HeadstartError(f"{what}: expected one of {', '.join(known)}, got {name!r}")
-    return known[name]
+def _known(what: str, name: str, known: Iterable[str]) -> str:
+    """As the table writes it; in whatever case it was said."""
+    names = {one.casefold(): one for one in known}
+    if name.casefold() not in names:
+        raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {name!r}")
+    return names[name.casefold()]
 
 
 # -- carried out -----------------------------------------------------------------------------------
@@ -166,30 +187,64 @@ def _known(what: str, name: str, known: Mapping[str, Any]) -> Any:
 def run_grid(
     cells: Sequence[Cell], config: RunConfig, root: Path, title: str, progress: Progress = silent
 ) -> list[Shown]:
-    """Every cell on one split; the tables are written anew after each."""
+    """Every cell on one split; the tables are written anew after each.
+
+    They also show what other commands have finished in this folder. A cell that holds another run
+    is refused before anything is written.
+    """
     if (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
-    prepared = prepare(config, progress)
+    prepared, places = prepare(config, progress), _Places(root)
     for cell in cells:
         check_sentence(prepared, parsed(cell.sentence))
-    shown: list[Shown] = []
-    folders: dict[str, Path] = {}  # a sentence that stands in two places is run once
+    others = [cell for cell in _others(root, cells) if _finished(prepared, cell, places)]
     for cell in cells:
-        path = folders.setdefault(str(parsed(cell.sentence)), root / cell.folder)
-        shown.append(_shown(cell, _outcome(prepared, cell, path, progress)))
+        sentence = parsed(cell.sentence)
+        RunFolder(places[cell]).check(configured(prepared, sentence), prepared.digest())
+    root.mkdir(parents=True, exist_ok=True)
+    write_text(root / "cells.json", json.dumps([asdict(cell) for cell in (*others, *cells)]))
+    shown: list[Shown] = []
+    for cell in (*others, *cells):
+        shown.append(_shown(cell, _outcome(prepared, cell, places[cell], progress)))
         write_grid(shown, root, title)
     return shown
 
 
+class _Places(dict[Cell, Path]):
+    """The folder of a cell; a sentence that stands in two places is run once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.first: dict[str, Path] = {}
+
+    def __missing__(self, cell: Cell) -> Path:
+        self[cell] = self.first.setdefault(str(parsed(cell.sentence)), self.root / cell.folder)
+        return self[cell]
+
+
+def _others(root: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """What earlier commands asked for in this folder, and this one does not."""
+    if not (root / "cells.json").exists():
+        return []
+    asked = {cell.folder for cell in cells}
+    known = [Cell(**values) for values in saved(root / "cells.json")]
+    return [cell for cell in known if cell.folder not in asked]
+
+
+def _finished(prepared: Prepared, cell: Cell, places: _Places) -> bool:
+    path = places[cell]
+    own = RunFolder(path).is_of(configured(prepared, parsed(cell.sentence)), prepared.digest())
+    return own and any((path / name).exists() for name in ("results.json", DIVERGED))
+
+
 def _outcome(prepared: Prepared, cell: Cell, path: Path, progress: Progress) -> dict[str, Any]:
     """Results, or why there are none."""
-    mark = path / "diverged.json"
-    if mark.exists():
-        known: dict[str, Any] = json.loads(mark.read_text(encoding="utf-8"))
-        if known.get("sentence") == cell.sentence:
-            return known
+    sentence, mark = parsed(cell.sentence), path / DIVERGED
+    if mark.exists() and RunFolder(path).is_of(configured(prepared, sentence), prepared.digest()):
+        found: dict[str, Any] = saved(mark)
+        return found
     try:
-        return told(prepared, parsed(cell.sentence), path, progress)
+        return told(prepared, sentence, path, progress)
     except DivergedError as error:
         said = {"sentence": cell.sentence, "failed": str(error)}
         write_text(mark, json.dumps(said, ensure_ascii=False))
@@ -232,11 +287,11 @@ def time_rounds(
         raise HeadstartError("network: expected one to train on images, got none")
     classes = np.unique(np.concatenate([c.labels for c in prepared.simulator.data.values()]))
     spec = Spec(
-        len(classes), DIMENSIONS[config.network], config.network, batch_norm=config.batch_norm
+        len(classes), dimension_of(config.network), config.network, batch_norm=config.batch_norm
     )
     jobs = {
         name: Job(name, spec, training, gradient.make(name).trains or "model")
-        for name in methods or paper.TABLE_4
+        for name in (algorithm_named("method", one) for one in methods or paper.TABLE_4)
     }
     best = dict.fromkeys(jobs, np.inf)
     for name, seconds in _rounds(prepared, jobs, classes, repeats):

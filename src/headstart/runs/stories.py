@@ -68,11 +68,10 @@ def write_reports(results: list[dict[str, Any]], root: Path) -> None:
 
 def told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress) -> dict[str, Any]:
     """A sentence in its folder; one that is finished there is read."""
-    config = prepared.config.model_copy(update={"phases": to_plain(sentence)})
-    folder = RunFolder(path)
+    config, folder = configured(prepared, sentence), RunFolder(path)
     if folder.is_of(config, prepared.digest()):
         if (path / "results.json").exists():
-            return _saved(path / "results.json")
+            return saved(path / "results.json")
         (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
     folder.create(config, prepared.digest())
     folder.event("start", headstart=__version__, sentence=str(sentence))
@@ -87,9 +86,14 @@ def told(prepared: Prepared, sentence: Sentence, path: Path, progress: Progress)
     return results
 
 
-def _saved(path: Path) -> dict[str, Any]:
+def configured(prepared: Prepared, sentence: Sentence) -> RunConfig:
+    """What the folder of a sentence says it holds."""
+    return prepared.config.model_copy(update={"phases": to_plain(sentence)})
+
+
+def saved(path: Path) -> Any:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise HeadstartError(f"run: {path} is damaged; name a new folder") from None
     return found
