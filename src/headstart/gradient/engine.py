@@ -19,10 +19,9 @@ from torch import Tensor
 
 from headstart.data.rdn import Looks
 from headstart.errors import DivergedError, HeadstartError
-from headstart.gradient import checks
-from headstart.gradient.checks import fraction
+from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
-from headstart.gradient.product import Product, onto, whole
+from headstart.gradient.product import Product, onto
 from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
@@ -46,8 +45,8 @@ class Training:
         number("rate", self.rate, strict=True)
         if self.rate > 1e30:  # beyond what float32 holds
             raise HeadstartError(f"rate: expected a number up to 1e30, got {self.rate!r}")
-        checks.whole("epochs", self.epochs)
-        checks.whole("batch", self.batch)
+        whole("epochs", self.epochs)
+        whole("batch", self.batch)
         number("decay", self.decay)
         fraction("momentum", self.momentum)
 
@@ -246,7 +245,7 @@ def descend(
             count: int = count,
             known: Local = known,
         ) -> dict[str, Tensor | Product]:
-            own = {name: _each(whole(at[name]), count) for name in moving}
+            own = {name: _each(at[name], count) for name in moving}
             own |= {name: array[:count] for name, array in params.items() if name in statistics}
             wanted, part = of or recipe.objective, batch.half(half)
             return model.gradient(wanted, {**at, **own}, moving, part, known)

@@ -29,7 +29,10 @@ class Product:
         more = other.whole() if isinstance(other, Product) else other
         return replace(self, rest=more if self.rest is None else self.rest + more)
 
-    __radd__ = __add__
+    def __radd__(self, other: Tensor) -> Tensor:
+        """Added to an array it is one: that is where a recipe looks for another gradient."""
+        base = other if self.rest is None else other + self.rest
+        return torch.baddbmm(base, self.slopes.transpose(1, 2), self.features, alpha=self.by)
 
     def __mul__(self, by: float) -> Product:
         rest = None if self.rest is None else self.rest * by
@@ -40,8 +43,8 @@ class Product:
     def __sub__(self, other: Tensor | Product) -> Product:
         return self + other * -1.0
 
-    def __rsub__(self, other: Tensor) -> Product:
-        return self * -1.0 + other
+    def __rsub__(self, other: Tensor) -> Tensor:
+        return other + self * -1.0
 
 
 def whole(array: Tensor | Product) -> Tensor:
