@@ -48,6 +48,7 @@ class Cell:
 
 
 LOW, HIGH = (0.003, 0.01, 0.03, 0.1), (0.05, 0.15, 0.5)
+FINE = (0.0001, 0.0003, 0.001, 0.003)
 TUNED = ("mobilenet_v2", 10)  # with rates from 0.05 on it is lost in five rounds
 CELLS = {
     "fedavg": Cell("FedAvg", "none", "FedAvg", LOW, 0.03),
@@ -55,13 +56,9 @@ CELLS = {
     "sphere": Cell("SphereFed", "Orthonormal", "SphereFed", HIGH, 0.5),
     "dr": Cell("dot-regression", "ETF", "dot-regression", HIGH, 0.15),
     "drplus": Cell("FedDr+", "ETF", "FedDr+", HIGH, 0.5),
-    "pre-etf": Cell(
-        "FedDr+, pre-trained, ETF", "ETF", "FedDr+", (0.001, 0.003, 0.01), 0.003, *TUNED
-    ),
+    "pre-etf": Cell("FedDr+, pre-trained, ETF", "ETF", "FedDr+", FINE, 0.0003, *TUNED),
     "pre-fed3r": Cell(
-        *("FedDr+, pre-trained, Fed3R", "Fed3R(ridge=gcv)", "FedDr+"),
-        *((0.0001, 0.0003, 0.001), 0.0001),
-        *TUNED,
+        *("FedDr+, pre-trained, Fed3R", "Fed3R(ridge=gcv)", "FedDr+", FINE, 0.0001), *TUNED
     ),
 }
 
