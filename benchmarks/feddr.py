@@ -114,16 +114,20 @@ def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 
 def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
-    """Above the accuracy, below the alignment with rows of classes that clients lack."""
+    """Accuracy, and alignment with the rows of classes that clients lack, by round."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "feddr", "font.size": 9})
     from matplotlib import pyplot
 
-    columns = {"accuracy": "test accuracy", "unobserved_alignment": "alignment, classes it lacks"}
+    columns = {
+        "accuracy": "test accuracy",
+        "unobserved_alignment": "alignment, classes a client lacks",
+        "unobserved_gap": "its change by local training",
+    }
     splits = sorted({split for _, split in results})
-    size = (8, 0.6 + 2.8 * len(splits))
+    size = (10, 0.6 + 2.8 * len(splits))
     figure, panels = pyplot.subplots(len(splits), len(columns), figsize=size, squeeze=False)
     for row, split in zip(panels, splits, strict=True):
         for axes, (key, label) in zip(row, columns.items(), strict=True):

@@ -298,20 +298,24 @@ def groups(
     """
     size = {name: len(client.labels) for name, client in clients.items() if len(client.labels)}
     order = sorted(size, key=lambda name: -size[name])
-    for ids in _dealt(order, size, most if job.model.together else 1):
+    for ids in _dealt(order, size, most if job.model.together else 1, job.training.batch):
         yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
 
 
-def _dealt(order: list[str], size: Mapping[str, int], room: int) -> list[list[str]]:
-    """In as few groups as there must be, each name to the one with the least work so far."""
-    if len(order) <= room:
-        return [order] if order else []
+def _dealt(order: list[str], size: Mapping[str, int], room: int, batch: int) -> list[list[str]]:
+    """In as few groups as there must be, each name to the one with the fewest steps so far.
+
+    Where clients differ, a group may have more than `room` that have little to do.
+    """
+    if len(order) <= room or room == 1:
+        return [order] if order and room > 1 else [[name] for name in order]
     dealt: list[list[str]] = [[] for _ in range(-(-len(order) // room))]
-    work = [0] * len(dealt)
+    done = [0] * len(dealt)
     for name in order:
-        at = min((i for i, ids in enumerate(dealt) if len(ids) < room), key=work.__getitem__)
+        free = (i for i, ids in enumerate(dealt) if len(ids) < room + room // 2)
+        at = min(free, key=done.__getitem__)
         dealt[at].append(name)
-        work[at] += size[name]
+        done[at] += -(-size[name] // batch)
     return dealt
 
 
