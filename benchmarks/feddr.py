@@ -16,10 +16,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from headstart.console import bar
 from headstart.errors import HeadstartError
+from headstart.gradient.diagnose import KINDS
 from headstart.report.compare import write_compare
 from headstart.runs.config import make_config
 from headstart.runs.stories import run_sentence
@@ -102,13 +104,14 @@ def series(result: dict[str, Any], key: str) -> tuple[list[float], list[float]]:
 
 
 def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
-    keys = ("observed_alignment", "unobserved_alignment", "observed_gap", "unobserved_gap")
-    print("| method | split | accuracy | best | alignment: has | lacks | gap: has | lacks |")
+    """At the end; what a round's local training changes, as the mean over all tests."""
+    print("| method | split | accuracy | best | alignment: has | lacks | changes by: has | lacks |")
     print("|---" * 8 + "|")
     for (name, split), result in results.items():
         accuracy = series(result, "accuracy")[1]
-        last = [values[-1] if (values := series(result, key)[1]) else None for key in keys]
-        told = " | ".join("–" if value is None else f"{value:+.3f}" for value in last)
+        aligned = [series(result, f"{kind}_alignment")[1][-1] for kind in KINDS]
+        changes = [mean(series(result, f"{kind}_gap")[1]) for kind in KINDS]
+        told = " | ".join(f"{value:+.3f}" for value in (*aligned, *changes))
         percent = f"{100 * accuracy[-1]:.1f} | {100 * max(accuracy):.1f}"
         print(f"| {CELLS[name].title} | {split} | {percent} | {told} |")
 
