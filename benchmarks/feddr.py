@@ -117,7 +117,8 @@ def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
 
 
 def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
-    """Accuracy, and alignment with the rows of classes that clients lack, by round."""
+    """Accuracy, and alignment with the rows of classes that clients lack, by round; of trainings
+    from random weights, for the others stand far above."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -134,10 +135,10 @@ def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
     figure, panels = pyplot.subplots(len(splits), len(columns), figsize=size, squeeze=False)
     for row, split in zip(panels, splits, strict=True):
         for axes, (key, label) in zip(row, columns.items(), strict=True):
-            for at, name in enumerate(CELLS):
-                if (name, split) in results:
+            for at, (name, cell) in enumerate(CELLS.items()):
+                if (name, split) in results and cell.network == "small_cnn":
                     known = series(results[name, split], key)
-                    axes.plot(*known, f"C{at}o-", ms=3, label=CELLS[name].title)
+                    axes.plot(*known, f"C{at}o-", ms=3, label=cell.title)
             axes.set_title(split)
             axes.set_xlabel("round")
             axes.set_ylabel(label)
