@@ -186,9 +186,10 @@ def test_tables_keep_what_other_commands_have_finished(pictures, tmp_path):
         run(["FedETF", "FedAvg"], seed=3)
     assert (tmp_path / "grid.csv").read_bytes() == before
     assert not (tmp_path / "shards-fedetf-none").exists()
-    (tmp_path / "cells.json").write_text("[")
-    with pytest.raises(HeadstartError, match=r"cells\.json is damaged"):
-        run(["FedAvg"])
+    for damaged in ("[", "[1]", '[{"row": 1}]'):
+        (tmp_path / "cells.json").write_text(damaged)
+        with pytest.raises(HeadstartError, match=r"cells\.json is damaged"):
+            run(["FedAvg"])
 
 
 def test_personal_accuracy_is_the_plain_mean_with_its_deviation(pictures, tmp_path):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,6 +32,7 @@ from headstart.gradient.engine import (
     finite,
     local_update,
 )
+from headstart.gradient.lanes import lanes
 from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
 from headstart.gradient.product import whole
 from headstart.gradient.recipe import PARTS, Local, Part, Recipe
@@ -158,36 +156,9 @@ def _update(
     side_by_side = job.model.together and not small
     most = _LANE if side_by_side else TOGETHER
     parts = list(groups(job, clients, words["classes"], most=most))
-    with _lanes(small, side_by_side and len(parts) > 1) as lanes:
-        answers += lanes(one, parts)
+    with lanes(small, side_by_side and len(parts) > 1) as each_of:
+        answers += each_of(one, parts)
     yield tuple(clients), _sent(answers)
-
-
-@contextmanager
-def _lanes(small: bool, side_by_side: bool) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map`: in turn, or side by side on the threads that torch has, one for each.
-
-    Small work gets one thread: two would wait for each other, on a busy machine for long.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1 or not (small or side_by_side):
-        yield map
-        return
-    torch.set_num_threads(1)
-    try:
-        yield map if small else _pool(os.getpid(), threads).map
-    finally:
-        torch.set_num_threads(threads)
-
-
-@functools.cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Kept for the next round; a forked process has none of its parent's threads.
-
-    What a thread uses of MKL and OpenMP is said in the thread itself.
-    """
-    one = functools.partial(torch.set_num_threads, 1)
-    return ThreadPoolExecutor(threads, "headstart-lane", initializer=one)
 
 
 def _outside(words: Arrays) -> NDArray[np.int64] | None:
@@ -307,8 +278,10 @@ def _dealt(order: list[str], size: Mapping[str, int], room: int, batch: int) -> 
 
     Where clients differ, a group may have more than `room` that have little to do.
     """
-    if len(order) <= room or room == 1:
-        return [order] if order and room > 1 else [[name] for name in order]
+    if room == 1:
+        return [[name] for name in order]
+    if len(order) <= room:
+        return [order] if order else []
     dealt: list[list[str]] = [[] for _ in range(-(-len(order) // room))]
     done = [0] * len(dealt)
     for name in order:

@@ -38,7 +38,7 @@ from headstart.runs.phases import check_sentence
 from headstart.runs.stories import configured, saved, told
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-DIVERGED = "diverged.json"
+CELLS, DIVERGED = "cells.json", "diverged.json"
 COMPARED = {  # of the sensitivity study
     **{name: paper.ALGORITHMS[name] for name in ("FedAvg", "FedBABU", "SphereFed")},
     "FedDr+": ("etf", "feddr-plus"),
@@ -194,45 +194,45 @@ def run_grid(
     """
     if (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
-    prepared, places = prepare(config, progress), _Places(root)
+    prepared = prepare(config, progress)
     for cell in cells:
         check_sentence(prepared, parsed(cell.sentence))
-    others = [cell for cell in _others(root, cells) if _finished(prepared, cell, places)]
+    known = _places(root, _others(root, cells))
+    others = [cell for cell, path in known.items() if _finished(prepared, cell, path)]
+    places = _places(root, (*others, *cells))
     for cell in cells:
-        sentence = parsed(cell.sentence)
-        RunFolder(places[cell]).check(configured(prepared, sentence), prepared.digest())
+        config_of = configured(prepared, parsed(cell.sentence))
+        RunFolder(places[cell]).check(config_of, prepared.digest())
     root.mkdir(parents=True, exist_ok=True)
-    write_text(root / "cells.json", json.dumps([asdict(cell) for cell in (*others, *cells)]))
+    write_text(root / CELLS, json.dumps([asdict(cell) for cell in places]))
     shown: list[Shown] = []
-    for cell in (*others, *cells):
-        shown.append(_shown(cell, _outcome(prepared, cell, places[cell], progress)))
+    for cell, path in places.items():
+        shown.append(_shown(cell, _outcome(prepared, cell, path, progress)))
         write_grid(shown, root, title)
     return shown
 
 
-class _Places(dict[Cell, Path]):
-    """The folder of a cell; a sentence that stands in two places is run once."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.first: dict[str, Path] = {}
-
-    def __missing__(self, cell: Cell) -> Path:
-        self[cell] = self.first.setdefault(str(parsed(cell.sentence)), self.root / cell.folder)
-        return self[cell]
+def _places(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
+    """The folder of each cell; a sentence that stands in two places is run once."""
+    first: dict[str, Path] = {}
+    return {
+        cell: first.setdefault(str(parsed(cell.sentence)), root / cell.folder) for cell in cells
+    }
 
 
 def _others(root: Path, cells: Sequence[Cell]) -> list[Cell]:
     """What earlier commands asked for in this folder, and this one does not."""
-    if not (root / "cells.json").exists():
+    if not (root / CELLS).exists():
         return []
     asked = {cell.folder for cell in cells}
-    known = [Cell(**values) for values in saved(root / "cells.json")]
+    try:
+        known = [Cell(**values) for values in saved(root / CELLS)]
+    except TypeError:
+        raise HeadstartError(f"grid: {root / CELLS} is damaged; name a new folder") from None
     return [cell for cell in known if cell.folder not in asked]
 
 
-def _finished(prepared: Prepared, cell: Cell, places: _Places) -> bool:
-    path = places[cell]
+def _finished(prepared: Prepared, cell: Cell, path: Path) -> bool:
     own = RunFolder(path).is_of(configured(prepared, parsed(cell.sentence)), prepared.digest())
     return own and any((path / name).exists() for name in ("results.json", DIVERGED))
 
