@@ -104,12 +104,19 @@ def page(shown: Sequence[Shown], title: str) -> str:
         "Accuracy in %; in parentheses the paper's: CIFAR-100, MobileNet, 320 rounds, whatever ran "
         "here."
     )
-    told = {"sentences": [one.results for one in shown if not one.failed]}
+    several = len(cards) > 1  # in a legend a cell is where it stands
+    places = [(one.row, one.column, *([one.table] if several else ())) for one in shown]
+    named = [
+        {**one.results, "sentence": ", ".join(place)}
+        for one, place in zip(shown, places, strict=True)
+        if not one.failed
+    ]
+    told = {"sentences": named}
     curves = figure(plots.by_round(told), "Every cell by round.") if len(shown) <= 16 else ""
     bodies = [
         section(title, lead, *cards),
         section("Curves", "The outside test set.", curves),
-        diagnoses(told["sentences"]),
+        diagnoses(named),
     ]
     done = f"{len(shown)} cells."
     return render(title, done, (), bodies, "Headstart.")
