@@ -762,6 +762,20 @@ def test_what_is_sent_has_the_size_of_what_is_shared(name):
     assert sent.numbers.shape == (4,)
 
 
+@every_method
+def test_how_far_a_client_moved_is_sent_only_where_it_is_asked_for(name):
+    job, data = problem(name)
+    sent, _ = upload(job, fresh(data), "c02")
+    weight, _, squares, _ = sent.numbers
+    if not job.recipe.lengths:
+        assert squares == 0
+        return
+    assert name == "fedexp"
+    moved = sent.vectors[0] / weight
+    assert squares == pytest.approx(float(moved @ moved), rel=1e-5)
+    assert squares > 0
+
+
 # -- settings --------------------------------------------------------------------------------------
 
 WRONG = [

@@ -6,10 +6,13 @@ step t is that of the first k clients only: nothing is computed for those that h
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -62,10 +65,9 @@ class Samples:
     counts: NDArray[np.float32] | None = None  # of every class
     looks: Looks | None = None  # how its images may look each time they are seen
 
-    def draw(self, epochs: int, key: bytes) -> NDArray[np.uint64]:
+    def draw(self, epochs: int, key: bytes) -> bytes:
         """64 random bits a sample and epoch, the same on every machine: their order is its own."""
-        bits = hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.y))
-        return np.frombuffer(bits, "<u8").reshape(epochs, -1)
+        return hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.y))
 
     def look(self, looks: Looks, images: NDArray[Any], key: bytes) -> None:
         """In place: FedRDN draws anew for each image of each batch."""
@@ -78,6 +80,7 @@ class Group:
 
     def __init__(self, clients: Sequence[Samples]) -> None:
         self.clients = clients
+        self.sizes = np.array([len(client.y) for client in clients])
         masks = [client.mask for client in clients if client.mask is not None]
         self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masks else 0.0
         counts = [client.counts for client in clients if client.counts is not None]
@@ -90,7 +93,7 @@ class Group:
 
         A batch is read before the next one is asked for: they share their memory.
         """
-        size = min(size, max(len(client.y) for client in self.clients))
+        size = min(size, int(self.sizes.max()))
         said = repr(key).encode()
         orders, counts = self._orders(epochs, size, said)
         real = orders >= 0
@@ -103,9 +106,9 @@ class Group:
             width = size
             if count == 1:  # padding would show in batch norm's statistics
                 width = int(real[0, step].sum())
-            for place, client in enumerate(self.clients[:count]):
-                seen = x[place, :width]
-                client.x.take(orders[place, step, :width], 0, seen, "clip")
+            taken = zip(self.clients, x[:count, :width], orders[:count, step, :width], strict=False)
+            for client, seen, order in taken:
+                client.x.take(order, 0, seen, "clip")
                 if client.looks is not None:
                     client.look(client.looks, seen, b"%s %d" % (said, step))
             own = slice(count), step, slice(width)
@@ -120,18 +123,21 @@ class Group:
                 ),
             )
 
+    def steps(self, size: int) -> NDArray[np.int64]:
+        """How many batches of this size each client has."""
+        return -(-self.sizes // size)
+
     def _orders(self, epochs: int, size: int, key: bytes) -> tuple[NDArray[np.intp], list[int]]:
         """Each client's batches, clients×steps×size, −1 where there is no sample; and how many
         clients take each step."""
-        counts = np.array([len(client.y) for client in self.clients])
-        steps = -(-counts // size)
+        steps = self.steps(size)
         most = int(steps.max())
-        drawn = np.full((len(counts), epochs, most * size), _LAST, np.uint64)
-        for row, client, count in zip(drawn, self.clients, counts.tolist(), strict=True):
-            row[:, :count] = client.draw(epochs, key)
-        order = drawn.argsort(axis=2, kind="stable")
-        order[order >= counts[:, None, None]] = -1
-        order = order.reshape(len(counts), epochs * most, size)
+        held = (np.arange(most * size) < self.sizes[:, None])[:, None]
+        drawn = np.full((len(steps), epochs, most * size), _LAST, np.uint64)
+        bits = b"".join([client.draw(epochs, key) for client in self.clients])
+        drawn[held.repeat(epochs, axis=1)] = np.frombuffer(bits, "<u8")
+        order = np.where(held, drawn.argsort(axis=2, kind="stable"), -1)
+        order = order.reshape(len(steps), epochs * most, size)
         for one, own in zip(order, steps.tolist(), strict=True) if epochs > 1 else ():
             if own < most:  # an epoch begins where the last one of the client ends
                 mine = one.reshape(epochs, most, size)[:, :own].reshape(-1, size)
@@ -225,43 +231,47 @@ def descend(
     )
     moving = [name for name in moved if name in names.learned]
     correct = one.correct or recipe.correct
-    statistics = model.statistics  # wherever a gradient is taken, the client's own are updated
     velocity = {} if velocity is None else velocity
     for name in moving if training.momentum else ():
         velocity.setdefault(name, torch.zeros_like(params[name]))
-    steps = torch.zeros(len(group.clients))
     if not moving:
-        return steps
+        return torch.zeros(len(group.clients))
     epochs = training.epochs if one.epochs is None else one.epochs
-    for count, batch in group.batches(epochs, training.batch, *key):
+    every = group.batches(epochs, training.batch, *key)
+    for count, batches in itertools.groupby(every, itemgetter(0)):
         now = {name: array[:count] for name, array in params.items()}
-        known = local.first(count)
+        own, known = only(now, model.statistics), local.first(count)
+        speed = {name: array[:count] for name, array in velocity.items()}
+        there = functools.partial(_gradient, model, recipe.objective, moving, own, known)
+        for _, batch in batches:
+            step = correct(functools.partial(there, batch), now, known)
+            for name in moving:
+                at = now[name]
+                if training.momentum:
+                    change = speed[name]
+                    onto(change, step[name], training.momentum, 1.0)
+                    change.add_(at, alpha=training.decay)
+                    at.sub_(change, alpha=training.rate)
+                else:
+                    onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
+    taken = epochs * group.steps(training.batch)
+    return torch.from_numpy(taken.astype(np.float32))
 
-        def gradient(
-            at: Tree,
-            half: int | None = None,
-            of: Objective | None = None,
-            batch: Batch = batch,
-            count: int = count,
-            known: Local = known,
-        ) -> dict[str, Tensor | Product]:
-            own = {name: _each(at[name], count) for name in moving}
-            own |= {name: array[:count] for name, array in params.items() if name in statistics}
-            wanted, part = of or recipe.objective, batch.half(half)
-            return model.gradient(wanted, {**at, **own}, moving, part, known)
 
-        step = correct(gradient, now, known)
-        for name in moving:
-            at = now[name]
-            if training.momentum:
-                change = velocity[name][:count]
-                onto(change, step[name], training.momentum, 1.0)
-                change.add_(at, alpha=training.decay)
-                at.sub_(change, alpha=training.rate)
-            else:
-                onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
-        steps[:count] += 1
-    return steps
+def _gradient(
+    model: Model,
+    objective: Objective,
+    moving: Sequence[str],
+    own: Params,
+    known: Local,
+    batch: Batch,
+    at: Tree,
+    half: int | None = None,
+    of: Objective | None = None,
+) -> dict[str, Tensor | Product]:
+    """`recipe.Gradient` of a batch. `own`: statistics, which are updated wherever it is taken."""
+    each = {name: _each(at[name], len(batch.x)) for name in moving}
+    return model.gradient(of or objective, {**at, **each, **own}, moving, batch.half(half), known)
 
 
 def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> None:
@@ -275,7 +285,7 @@ def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> No
 
 def _each(array: Tensor, count: int) -> Tensor:
     """The same for each client, if there is one for all."""
-    return array.expand(count, *array.shape[1:])
+    return array if array.shape[0] == count else array.expand(count, *array.shape[1:])
 
 
 def _spread(array: Tensor, count: int) -> Tensor:

@@ -127,7 +127,8 @@ def one_round(
     slower = plan.drop ** sum(state.round >= at for at in plan.drops)
     if slower != 1:
         job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
-    cohort = plan.cohort(federation.clients, state.round)
+    clients = federation.clients
+    cohort = plan.cohort(clients, state.round)
     server = dict(state.server)
     if recipe.ahead:
         words = steps.broadcast(job, state.params, {}, classes)
@@ -138,7 +139,7 @@ def one_round(
     watch = plan.patience > 0
     asked_for = {**words, **(samples or {})}
     answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
-    mean, sums, loss = _sums(job, answer, server.get("gradient"), len(federation.clients))
+    mean, sums, loss = _sums(job, answer, server.get("gradient"), len(clients))
     moved, kept = recipe.server.step(only(state.params, names.steered), server, sums)
     others = [name for name in names.shared if name not in moved]
     averaged = add(only(state.params, others), mean)  # running statistics, whatever the server does
@@ -167,14 +168,14 @@ def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[
     names, shapes = job.names, job.model.shapes
     weight, count, squares, loss = answer.numbers[:4].tolist()
     _some(count)
-    first, *others = (shaped(row, names.shared, shapes) for row in answer.vectors)
-    kinds = sorted(job.recipe.extra_names)
+    first, *others = answer.vectors
     extra: dict[str, Tree] = {
-        k: only(row, names.steered) for k, row in zip(kinds, others, strict=True)
+        kind: only(shaped(row, names.shared, shapes), names.steered)
+        for kind, row in zip(sorted(job.recipe.extra_names), others, strict=True)
     }
     if asked is not None:
         extra["gradient"] = asked
-    mean = {name: array / weight for name, array in first.items()}
+    mean = shaped(first / weight, names.shared, shapes)
     steered = only(mean, names.steered)
     return mean, Sums(steered, squares, extra, int(count), clients), loss / count
 

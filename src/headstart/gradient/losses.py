@@ -108,8 +108,8 @@ def _cross_entropy(seen: Seen, term: Term) -> Tensor:
 def _cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """w·(softmax − one-hot)."""
     slope = torch.softmax(logits, dim=-1)
-    slope *= weights[..., None]
-    return slope.scatter_add_(2, labels[..., None], -weights[..., None])
+    slope.scatter_(2, labels.unsqueeze(2), -1.0, reduce="add")
+    return slope.mul_(weights.unsqueeze(2))
 
 
 def _dot_regression(seen: Seen, term: Term) -> Tensor:

@@ -202,7 +202,8 @@ class Model:
     def logits(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
         weight, bias = params["head.weight"], params["head.bias"]
         # One client's parameters serve all (an axis of 1), or each has its own.
-        scores = features @ weight.transpose(1, 2) + bias[:, None, :]
+        rows = weight if len(weight) == len(features) else weight.expand(len(features), -1, -1)
+        scores = torch.bmm(features, rows.mT).add_(bias.unsqueeze(1))
         return scores if self.spec.temperature == 1 else scores / self.spec.temperature
 
     def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Seen:
@@ -260,8 +261,8 @@ class Model:
                 slope = first.slope(logits, batch.y, batch.weights)
                 if self.spec.temperature != 1:
                     slope /= self.spec.temperature
-                by = objective[0].weight
-                rows, bias = Product(slope, features, by), by * slope.sum(dim=1)
+                by, bias = objective[0].weight, slope.sum(dim=1)
+                rows, bias = Product(slope, features, by), bias if by == 1 else by * bias
                 return {name: rows if name == "head.weight" else bias for name in moving}
         leaves = {name: params[name].detach().requires_grad_() for name in moving}
         with torch.enable_grad():
@@ -285,7 +286,7 @@ class Names:
     def moving(self) -> tuple[str, ...]:
         return (*self.shared, *self.personal)
 
-    @property
+    @functools.cached_property
     def steered(self) -> tuple[str, ...]:
         """What is shared and learned: what the server's step and a client's corrections are about.
 

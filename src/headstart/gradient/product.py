@@ -56,7 +56,7 @@ def onto(place: Tensor, change: Tensor | Product, keep: float, by: float) -> Non
     if isinstance(change, Tensor):
         place.mul_(keep).add_(change, alpha=by)
         return
-    slopes, factor = change.slopes.transpose(1, 2), by * change.by
+    slopes, factor = change.slopes.mT, by * change.by
     place.baddbmm_(slopes, change.features, beta=keep, alpha=factor)
     if change.rest is not None:
         place.add_(change.rest, alpha=by)

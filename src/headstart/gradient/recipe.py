@@ -11,6 +11,7 @@ A client of round t receives the model θᵗ, trains it for a few passes over it
     memory        what a client keeps between rounds, and how it begins
     remember      what it keeps after training
     extra         what it sends besides its difference (sums, like everything)
+    lengths       whether it sends ‖δ‖² as well
     ahead         whether the mean gradient at θᵗ is asked for first
     server        the server's step, which sees sums only
     tells         what of the server's state (and "gradient", what was asked ahead) clients hear
@@ -121,7 +122,7 @@ class Sums:
     """All that a server step sees of a round."""
 
     mean: Tree  # Σwδ/Σw
-    squares: float  # Σ‖δ‖²
+    squares: float  # Σ‖δ‖², where the recipe asks for lengths
     extra: Mapping[str, Tree]
     count: int  # clients of this round
     clients: int  # of the federation
@@ -176,6 +177,7 @@ class Recipe:
     remember: Leaving = nothing
     extra: Leaving = nothing
     extra_names: tuple[str, ...] = ()
+    lengths: bool = False
     ahead: bool = False
     server: Server = Average()
     tells: tuple[str, ...] = ()

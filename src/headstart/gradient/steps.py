@@ -130,7 +130,8 @@ def _update(
 ) -> Iterator[Upload]:
     """The sum of [w·δ, extra…] and of [w, 1, ‖δ‖², loss]; zeros of clients without samples.
 
-    ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others.
+    ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others, and
+    for what is not asked for.
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
@@ -170,16 +171,15 @@ def _outside(words: Arrays) -> NDArray[np.int64] | None:
 
 def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -> Vectors:
     names, by_samples = job.names, job.recipe.weigh == "samples"
-    sizes = torch.tensor([float(len(client.y)) for client in group.clients])
-    weights = sizes if by_samples else torch.ones_like(sizes)
+    weights = group.sizes if by_samples else np.ones_like(group.sizes)
     moved = {name: trained.params[name] - told.params[name] for name in names.shared}
-    rows = [_sum(moved, weights)]
+    rows = [_sum(moved, torch.from_numpy(weights.astype(np.float32)))]
     for _, tree in sorted(trained.extra.items()):
         row = _sum(only(tree, names.steered))
         rows.append(np.pad(row, (0, len(rows[0]) - len(row))))
-    squares = sum(_square(moved[name]) for name in names.steered)
+    squares = sum(_square(moved[name]) for name in names.steered if job.recipe.lengths)
     loss = _loss(job, group, told) if watch else 0.0
-    numbers = np.array([float(weights.sum()), float(len(sizes)), squares, loss])
+    numbers = np.array([weights.sum(), len(weights), squares, loss], np.float64)
     return Vectors(np.stack(rows), numbers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ def each(work: Callable[..., Any], *trees: Tree) -> dict[str, Any]:
 
 def add(left: Tree, right: Tree, by: float = 1.0) -> dict[str, Any]:
     """left + by·right."""
+    if by == 1:
+        return each(operator.add, left, right)
     return each(lambda a, b: a + by * b, left, right)
 
 

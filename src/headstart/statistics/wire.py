@@ -8,6 +8,7 @@ allocation, with one exception (`WireError`) and a stable code for everything th
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -90,8 +91,8 @@ CLASSES = Field(("I64", "U8"), ("L",))  # U8: the labels as a JSON list of strin
 
 def encode(kind: str, arrays: Arrays) -> bytes:
     """Arrays → bytes. The digest covers everything: it is taken with its own place zeroed."""
-    head, order = _head(kind, arrays)
-    body = [np.ascontiguousarray(arrays[name], dtype).tobytes() for name, dtype in order]
+    head, order = _head(kind, _outline(arrays))
+    body = [np.ascontiguousarray(arrays[name], _DTYPES[dtype]).tobytes() for name, dtype in order]
     message = b"".join([head, *body])
     digest = hashlib.sha256(message).hexdigest().encode()
     return message.replace(_NO_DIGEST.encode(), digest, 1)
@@ -99,24 +100,30 @@ def encode(kind: str, arrays: Arrays) -> bytes:
 
 def size(kind: str, arrays: Arrays) -> int:
     """How many bytes a message has, without making it."""
-    return len(_head(kind, arrays)[0]) + sum(array.nbytes for array in arrays.values())
+    head, _ = _head(kind, _outline(arrays))
+    return len(head) + sum(array.nbytes for array in arrays.values())
 
 
-def _head(kind: str, arrays: Arrays) -> tuple[bytes, list[tuple[str, np.dtype[Any]]]]:
+def _outline(arrays: Arrays) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    return tuple((name, _name_of(name, array), array.shape) for name, array in arrays.items())
+
+
+@functools.lru_cache(maxsize=64)  # rounds of training say the same thousands of times
+def _head(
+    kind: str, outline: tuple[tuple[str, str, tuple[int, ...]], ...]
+) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """What stands before the arrays, and these in their order."""
     header: dict[str, Any] = {
         "__metadata__": {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
     }
-    order, end = [], 0
-    for name in sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name)):  # aligned
-        array = arrays[name]
-        dtype = _name_of(name, array)
-        place, end = [end, end + array.nbytes], end + array.nbytes
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": place}
-        order.append((name, _DTYPES[dtype]))
+    order, end = [], 0  # the widest numbers first: aligned
+    for name, dtype, shape in sorted(outline, key=lambda one: (-_DTYPES[one[1]].itemsize, one[0])):
+        low, end = end, end + math.prod(shape) * _DTYPES[dtype].itemsize
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [low, end]}
+        order.append((name, dtype))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, order
+    return struct.pack("<Q", len(text)) + text, tuple(order)
 
 
 def decode(

@@ -16,7 +16,7 @@ from headstart.heads.base import number
 
 def fedexp(epsilon: float = 0.001) -> Recipe:
     number("epsilon", epsilon, strict=True)
-    return Recipe(server=Extrapolated(epsilon), weigh="clients", window=2)
+    return Recipe(server=Extrapolated(epsilon), lengths=True, weigh="clients", window=2)
 
 
 @dataclass(frozen=True)
