@@ -1,0 +1,97 @@
+"""The tables of docs/personalize.md: what closed forms make of the global head on each client.
+
+    python benchmarks/personal.py                                          # digits
+    python benchmarks/personal.py --cifar100 cifar100.npz --pacs pacs.npz  # of `headstart features`
+
+CUB-200's features are looked for under HEADSTART_DATA (../shared/data if it is not set).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headstart.evaluate import Personal
+from headstart.heads.leverage import Leverage
+from headstart.runs.config import Named, make_config
+from headstart.runs.execute import calibrated, federate, head_leverage, tested_at_home
+from headstart.runs.federate import prepare
+
+Told = dict[str, Any]
+CUB = Path("cub200_features", "cub200_mobilenet_v2.npz")
+FED3R = {"name": "fed3r", "normalize": True, "ridge": 0.01}
+GCV = {**FED3R, "ridge": "gcv"}
+PACS = {"": FED3R, "λ by GCV": GCV, "FedNCM": {"name": "fedncm"}, "LDA": {"name": "lda"}}
+RANDOM = {"name": "fed3r-rf", "dimension": 2000, "bandwidth": "auto"}
+
+
+def split(clients: int, alpha: float) -> Told:
+    return {"name": "dirichlet", "clients": clients, "alpha": alpha}
+
+
+def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, dict[str, Told]]]:
+    """(name, what a run is told, heads by what is said of them) of the data that are here."""
+    for alpha in (0.1, 0.5):
+        if cifar := files["CIFAR-100"]:
+            told = {"data": str(cifar), "partition": split(100, alpha)}
+            yield f"CIFAR-100, Dirichlet {alpha}", told, {"": FED3R}
+    if pacs := files["PACS"]:
+        yield "PACS, a domain a client", {"data": str(pacs), "partition": "domain"}, PACS
+    for alpha in (0.1, 0.5):
+        if cub := files["CUB-200"]:
+            told = {"data": str(cub), "partition": split(20, alpha)}
+            yield f"CUB-200, Dirichlet {alpha}", told, {"": FED3R, "λ by GCV": GCV}
+    told = {"data": "digits", "partition": split(50, 0.1)}
+    yield "digits, Dirichlet 0.1", told, {"": FED3R, "2,000 random features": RANDOM}
+
+
+def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[Personal]]]:
+    """Of each head: as it is, with the ridge's leverage at 0, with the temperature left out."""
+    prepared = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
+    later = replace(prepared, config=prepared.config.model_copy(update={"temperature": "left-out"}))
+    for said, settings in heads.items():
+        found = federate(prepared, Named(**settings))
+        leverage = head_leverage(prepared, found.head, found.total)
+        cooler = calibrated(later, found.model, leverage)
+        tests = (
+            found.personal,
+            tested_at_home(prepared, found.model, Leverage()),
+            tested_at_home(prepared, cooler, leverage),
+        )
+        yield said, [one for one in tests if one is not None]
+
+
+def row(name: str, tests: list[Personal]) -> str:
+    plain, flat, later = (one.weighted() for one in tests)
+    change = tests[0].change("ridge", "prior")
+    shares = [*plain.values(), flat["ridge"], later["prior"], later["ridge"]]
+    cells = [f"{100 * share:.1f}" for share in shares]
+    cells[4:4] = [str(change.gain), str(change.lose)]
+    return f"| {name} | {len(tests[0].clients)} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cifar100", type=Path, help="its features, of `headstart features`")
+    parser.add_argument("--pacs", type=Path, help="the same of PACS, with its domains")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    cub = Path(os.environ.get("HEADSTART_DATA", "../shared/data")) / CUB
+    here = cub if cub.exists() else None
+    files = {"CIFAR-100": args.cifar100, "PACS": args.pacs, "CUB-200": here}
+    for name in (name for name, path in files.items() if path is None):
+        print(f"{name}: not run (no features of it are here)")
+    print("| | clients | global | OLL | prior | ridge | gain | lose ", end="")
+    print("| ridge, no leverage | prior, left-out T | ridge, left-out T |")
+    print("|---" * 11 + "|")
+    for name, told, heads in federations(files):
+        for said, tests in measured({**told, "seed": args.seed}, heads):
+            print(row(f"{name}, {said}" if said else name, tests), flush=True)
+
+
+if __name__ == "__main__":
+    main()
