@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from headstart.report import write_report
+from headstart.report.axis import whole
 from headstart.report.html import page
 from headstart.report.places import Box, place
 from headstart.report.values import plain, points, round_size, short, size
@@ -356,3 +357,17 @@ def test_settings_of_matplotlib_are_left_as_they_were() -> None:
         changed = page({"heatmap": make_results()["heatmap"]})
     assert changed == page({"heatmap": make_results()["heatmap"]})
     assert settings() == before
+
+
+@pytest.mark.parametrize("rounds", [[1], [3, 3], [1, 2], [0, 50], [1, 12_000]])
+def test_an_axis_of_rounds_says_each_whole_number_once(rounds: list[int]) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    axes.plot(rounds, rounds)
+    whole(axes.xaxis)
+    at = axes.get_xticks()
+    said = axes.xaxis.get_major_formatter().format_ticks(at)
+    shown = [int(text.replace(",", "")) for text in said if text]
+    assert shown == [value for value in at.tolist() if value == int(value)]
+    assert len(set(shown)) == len(shown) >= 1

@@ -87,7 +87,8 @@ def whole(axis: Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    # Around a single value matplotlib has ticks between whole numbers all the same.
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == round(value) else "")
 
 
 def _log(axes: Axes, which: str, values: Array, room: float) -> float:
