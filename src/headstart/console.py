@@ -90,11 +90,14 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
         _number_sentences(rows, named)
         titles[named] = ""
     table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for at, (column, width) in enumerate(zip(titles, _widths(titles, rows), strict=True)):
+    widths = _widths(titles, rows)
+    for at, (column, width) in enumerate(zip(titles, widths, strict=True)):
         table.add_column(column, justify="left" if at == named else "right", width=width)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    out.print(table)
+    needed = sum(widths) + 2 * len(widths)  # a line that is too long is better than a cut number
+    wide = out if needed <= out.width else Console(file=out.file, width=needed)
+    wide.print(table)
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

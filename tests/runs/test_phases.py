@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,56 @@ def test_early_stopping_and_a_window_of_models(digits):
     assert not np.allclose(plain.params["head.weight"], wima.params["head.weight"])
 
 
+def test_a_later_phase_that_stops_early_has_its_last_point():
+    prepared = prepare(make_config({**DIGITS, "evaluate_every": 7}))
+    text = "Fed3R + FedAvg-3(head) + FedAvg-40(head, lr=30, patience=2)"
+    results, stage = tell(prepared, parsed(text))
+    last = results["curve"][-1]
+    assert (last["phase"], last["round"]) == (2, 3)  # the round at which the first phase ended
+    assert last["accuracy"] == results["accuracy"] == World(prepared).accuracy(stage)
+    assert last["up"] > results["curve"][-2]["up"]
+
+
+@pytest.mark.parametrize("method", ["Ditto", "Per-FedAvg", "pFedMe", "local-only"])
+def test_the_accuracy_of_a_personal_training_is_that_of_what_clients_share(digits, method):
+    results, stage = tell(digits, parsed(f"Fed3R + {method}-6(head)"))
+    assert results["accuracy"] == World(digits).accuracy(stage)
+    first, *_, last = (point["accuracy"] for point in results["curve"])
+    assert results["accuracy"] == last
+    assert (first == last) == (method == "local-only")
+    at_home = told(digits, f"Fed3R + {method}-6(head) + FP-1(head)")
+    assert at_home["accuracy"] == results["accuracy"]
+    assert at_home["curve"][-1]["accuracy"] is None
+
+
+@pytest.mark.parametrize("frame", ["ETF", "Orthonormal"])
+@pytest.mark.parametrize("how", ["prior", "ridge"])
+def test_a_frame_that_was_trained_is_personalized_like_any_head(digits, frame, how):
+    results = told(digits, f"{frame} + FedAvg-6(head, lr=0.5) + {how}")
+    assert share(results, "after") > share(results, "before")
+
+
+def test_the_head_that_clients_calibrate_counts_as_sent_to_them(digits):
+    results, stage = tell(digits, parsed("Fed3R"))
+    head = replace(stage.head, temperature=None)
+    sent = len(digits.simulator.clients) * len(head.to_bytes())
+    assert results["curve"][0]["down"] == sent
+    assert told(digits, "none")["curve"][0]["down"] == 0
+    assert told(digits, "ETF")["curve"][0]["down"] == 0
+
+
+def test_test_classes_that_nobody_trains_on_cannot_be_diagnosed(tmp_path):
+    rng = np.random.default_rng(0)
+    label = np.repeat([0, 1, 2], 20)
+    split = np.where(label == 2, "test", "train")
+    np.savez(tmp_path / "x.npz", features=rng.normal(size=(60, 4)), label=label, split=split)
+    told_of = {"data": str(tmp_path / "x.npz"), "diagnostics": True}
+    prepared = prepare(make_config({**told_of, "partition": {"name": "iid", "clients": 4}}))
+    results = told(prepared, "none + FedAvg-2(head)")
+    assert results["accuracy"] == 0
+    assert "angle" not in results["curve"][-1]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -147,6 +198,8 @@ def test_early_stopping_and_a_window_of_models(digits):
         ("Fed3R + FedAlt-2(φ)", "extractor"),
         ("Fed3R + ridge + FP(head)", "ridge"),
         ("Fed3R + ridge + prior", "both"),
+        ("Fed3R + FedAvg-2(head, lr=0.1, rate=0.01)", "one of lr and rate"),
+        ("Fed3R + FP-2(head, rate=0.1, lr=0.01)", "one of rate and lr"),
     ],
 )
 def test_what_cannot_be_done_is_said(digits, text, said):
@@ -229,8 +282,15 @@ def test_compare_runs_what_is_missing_only(tmp_path):
     assert both[0] == first[0]  # its seconds too: it was not run again
     assert [one["sentence"] for one in both] == ["fed3r", "fedncm + fedavg-2(ψ)"]
     assert (tmp_path / "both" / "report.html").exists()
+    before = (tmp_path / "both" / "results.json").read_bytes()
     with pytest.raises(HeadstartError, match="another"):
         compare(["FedNCM"], config, tmp_path / "both")
+    with pytest.raises(HeadstartError, match="another"):
+        compare([texts[0], "FedNCM"], config, tmp_path / "both")
+    assert (tmp_path / "both" / "results.json").read_bytes() == before
+    with pytest.raises(HeadstartError, match="twice"):
+        compare(["Fed3R", "fed3r"], config, tmp_path / "twice")
+    assert not (tmp_path / "twice").exists()
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
@@ -308,6 +368,15 @@ def test_the_extractor_trains_under_a_frozen_head(pictures):
     assert all(name.startswith("extractor.") for name in moved)
     whole = tell(pictures, parsed("none + FedAvg-2(f) + FedAlt-1(personal=head) + FP-1(head)"))[0]
     assert whole["personal"]["clients"]
+
+
+def test_clients_that_share_a_part_of_a_model_have_no_accuracy_together(pictures, tmp_path):
+    config = make_config({**pictures.config.model_dump(), "phases": "Fed3R + FedPer-1(f)"})
+    results = run_sentence(config, tmp_path / "run")
+    assert results["curve"][0]["accuracy"] is not None
+    assert results["accuracy"] is None
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "fedper" in page
 
 
 def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):

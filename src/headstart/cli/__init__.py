@@ -118,7 +118,7 @@ def run_command(
     from headstart.runs.config import read_config
 
     changes = [*(changes or []), *(change or [])]
-    if Path(what).suffix in (".yaml", ".yml") or Path(what).exists():
+    if Path(what).suffix in (".yaml", ".yml") or Path(what).is_file():
         told = [*changes, *([f"data={data}"] if data else [])]
         config = read_config(what, told)
         folder = output or _fresh(Path(what).stem)

@@ -172,8 +172,8 @@ def price(told: Results) -> str:
         figure(plots.by_round(told), words),
         figure(
             plots.by_bytes(told),
-            "Bytes measured on the wire, up and down, of all clients together. What has cost "
-            "nothing yet has no place here.",
+            "Bytes of all clients together: up as measured on the wire, down of the arrays that "
+            "are broadcast. What has cost nothing yet has no place here.",
         ),
         figure(
             plots.by_flops(told),

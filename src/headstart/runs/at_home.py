@@ -25,6 +25,7 @@ from headstart.runs.world import Stage, World
 from headstart.sentences import Phase, folded
 
 BATCH, EPOCHS = 64, 25
+ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
 
 
 def closed(world: World, stage: Stage, phase: Phase) -> Stage:
@@ -70,8 +71,7 @@ def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
         return stage.plain, Home()
     if stage.closed == "ridge":
         raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
-    told: dict[str, Any] = dict(phase.settings)
-    told = {"rate" if key == "lr" else key: value for key, value in told.items()}
+    told = one_name(phase, phase.settings)
     algorithm, settings = _like(stage, told.pop("like", None))
     recipe = gradient.make(algorithm, settings)
     part = trained_part(world, phase)
@@ -88,6 +88,18 @@ def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
     job = Job(algorithm, stage.spec, training, part, settings)
     _ = job.names  # which refuses a part that this model has not
     return job, home
+
+
+def one_name(phase: Phase, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by the names of their fields, each said once."""
+    told: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = ALIASES.get(key, key)
+        if name in told:
+            both = " and ".join(one for one in settings if ALIASES.get(one, one) == name)
+            raise HeadstartError(f"{phase.name}: expected one of {both}, got both")
+        told[name] = value
+    return told
 
 
 def _like(stage: Stage, said: Any) -> tuple[str, dict[str, Any]]:
@@ -181,12 +193,12 @@ def linear_head(world: World, stage: Stage) -> LinearHead:
     """The shared head as one that closed forms and files know."""
     classes, counts = world.counts
     weights, bias = (stage.params[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
-    if stage.head is not None:
+    if stage.head is not None and not stage.blind:
         return replace(stage.head, weights=weights, bias=bias)
     # Cross-entropy alone leaves the global class frequencies in the scores.
-    return LinearHead(
-        weights, bias, classes, prior=counts / counts.sum(), temperature=stage.spec.temperature
-    )
+    about = dict(stage.head.provenance) if stage.head else {}
+    prior, temperature = counts / counts.sum(), stage.spec.temperature
+    return LinearHead(weights, bias, classes, None, prior, temperature, about)
 
 
 def _told(rows: Mapping[str, tuple[float, float, float]]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ statistics of closed forms and random features of kept features, is in `counted`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.costs import (
     BYTES_A_NUMBER,
@@ -76,6 +77,10 @@ class Meter:
             "formula_up": self.formula_up,
             "formula_flops": self.formula_flops / clients,
         }
+
+    def sent(self, words: Mapping[str, NDArray[Any]], clients: Sequence[str]) -> None:
+        """The same to every client."""
+        self.down += len(clients) * sum(array.nbytes for array in words.values())
 
     def measured(self, view: Prepared, head: Any, *, through: bool) -> None:
         """A closed-form head: its statistic of every sample, once `through` the extractor."""

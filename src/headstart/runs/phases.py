@@ -17,13 +17,23 @@ import numpy as np
 from headstart import gradient, heads
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import HeadstartError
+from headstart.federation import steps
 from headstart.federation.protocol import Arrays
 from headstart.gradient import follow
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Outside, Plan, State, begin, rounds
 from headstart.gradient.models import build, initial
 from headstart.gradient.steps import Job
-from headstart.runs.at_home import check, closed, full, judge, only_part, trained_part, uncounted
+from headstart.runs.at_home import (
+    check,
+    closed,
+    full,
+    judge,
+    one_name,
+    only_part,
+    trained_part,
+    uncounted,
+)
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import Named
 from headstart.runs.execute import build_head, calibrated, head_leverage, measure_step
@@ -35,7 +45,6 @@ from headstart.runs.world import Params, Point, Stage, World, published, unwatch
 from headstart.sentences import Phase, Sentence
 
 BATCH, ROUNDS = 50, 50
-ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
 
 
 def tell(
@@ -65,14 +74,14 @@ def tell(
         stage = _work(world, stage, phase, number, state)
     if prepared.config.personal and world.personal is None:
         judge(world, stage)
-    known = [point["accuracy"] for point in world.curve if point["accuracy"] is not None]
+    shared = [p["accuracy"] for p in world.curve if sentence.phases[p["phase"]].kind != "full"]
     colours = prepared.colours.plain()
     return {
         "sentence": str(sentence),
         "clients": len(simulator.clients),
         "phases": [str(phase) for phase in sentence.phases],
         "curve": world.curve,
-        "accuracy": known[-1] if known else None,
+        "accuracy": shared[-1],  # what happens at home leaves the shared model as it is
         "personal": world.personal,
         "epochs": world.epochs,
         "images": None if colours is None else {**colours, "accuracy": world.domains},
@@ -160,6 +169,7 @@ def closed_form(world: World, phase: Phase, params: Params) -> Stage:
     leverage = head_leverage(view, method, total)
     head = method.solve(total)
     if not getattr(method, "blind", False):
+        world.meter.sent(steps.with_head(head), view.simulator.clients)
         head = calibrated(view, head, leverage)
     spec = world.spec(head)
     whole = {**params, **_head_params(initial(build(spec), head, view.config.seed))}
@@ -187,6 +197,7 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
             with uncounted(world.prepared):  # the initial head was solved from these very sums
                 followed(world, stage, stage.params, simulator.clients)
     down, now = world.meter.down - state.down, stage
+    whole = not (job.names.shared and job.names.personal)  # or nobody has a model of shared parts
     if state.round:
         now = replace(stage, params=state.evaluated())
     outside = diagnosing(world, plan)
@@ -200,20 +211,20 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
             world.meter.followed(world.prepared, now.method, cohort)
         state, last = after, after.round == plan.rounds
         if last or state.round % every == 0:
-            known = world.accuracy(now) if phase.kind == "train" else None
+            known = world.accuracy(now) if whole else None
             world.point(number, state.round, known, state.diagnosis)
         if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
             world.checkpoint.save(number, state, simulator, world.story())
         world.progress(str(phase), state.round, plan.rounds)
-    if state.round < plan.rounds and world.curve[-1]["round"] != state.round:
-        known = world.accuracy(now) if phase.kind == "train" else None
-        world.point(number, state.round, known)  # stopped early
+    told = world.curve[-1]["phase"], world.curve[-1]["round"]
+    if state.round < plan.rounds and told != (number, state.round):  # stopped early
+        world.point(number, state.round, world.accuracy(now) if whole else None)
     return _after(now, phase, job)
 
 
 def diagnosing(world: World, plan: Plan) -> Outside | None:
     """The rounds that are evaluated are also diagnosed, if that is asked for."""
-    if not world.prepared.config.diagnostics:
+    if not world.prepared.config.diagnostics or not len(world.outside["outside/labels"]):
         return None
     every = world.prepared.config.evaluate_every
 
@@ -253,7 +264,7 @@ def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
     settings = {key: told.pop(key) for key in list(told) if key in own}
     recipe = gradient.make(phase.name, settings)
     part = only_part(world, phase, recipe, part)
-    told = {ALIASES.get(key, key): value for key, value in told.items()}
+    told = one_name(phase, told)
     given = {"rate": rate_of(stage, part, recipe), "batch": BATCH}
     training = Training(**{**given, **_taken(told, Training)})
     cohort = min(config.cohort, len(world.prepared.simulator.clients))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,17 @@ def compare(
     prepared, root = prepare(config, progress), Path(path)
     if (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
-    for sentence in read:
+    twice = next((one for one, times in Counter(map(str, read)).items() if times > 1), None)
+    if twice:
+        raise HeadstartError(f"compare: expected different sentences, got {twice!r} twice")
+    places = {root / f"{number:02d}": sentence for number, sentence in enumerate(read, 1)}
+    digest = prepared.digest()
+    for place, sentence in places.items():  # all of them, before anything is run or written
         check_sentence(prepared, sentence)
+        RunFolder(place).check(configured(prepared, sentence), digest)
     found = []
-    for number, sentence in enumerate(read, 1):
-        found.append(told(prepared, sentence, root / f"{number:02d}", progress))
+    for place, sentence in places.items():
+        found.append(told(prepared, sentence, place, progress))
         write_text(root / "results.json", json.dumps(found, ensure_ascii=False, allow_nan=False))
         write_reports(found, root)
     return found
