@@ -67,16 +67,18 @@ class Simulator:
 
     def _at_once(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Upload]:
         """A sum has the arrays of each of its parts, so its size is what each client sends. Nobody
-        sends the sum itself: it is checked at the precision of the wire, and not written."""
+        sends the sum itself: it takes the precision of the wire, and is not written."""
         clients = {name: self._client(name) for name in names}
         for ids, answer in TOGETHER[step.name](clients, step.params, broadcast):
             if len(ids) == 1:
                 data = self._encoded(answer)
                 size, came = len(data), type(answer).from_bytes(data)
             else:
-                arrays = answer.to_arrays(self.precision)
-                size, came = answer.size(self.precision), type(answer).from_arrays(arrays)
-            self.sent.update(dict.fromkeys(ids, size))
+                size, came = answer.size(self.precision), answer
+                if self.precision is not None:
+                    came = type(answer).from_arrays(answer.to_arrays(self.precision))
+            for name in ids:
+                self.sent[name] += size
             yield ids, came
 
     def forget(self) -> None:
