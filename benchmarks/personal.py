@@ -50,25 +50,26 @@ def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, d
 
 
 def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[Personal]]]:
-    """Of each head: as it is, with the ridge's leverage at 0, with the temperature left out."""
+    """Of each head: as it is, the ridge without leverage, the temperature as if left out."""
     prepared = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
-    later = replace(prepared, config=prepared.config.model_copy(update={"temperature": "left-out"}))
+    told_so = prepared.config.model_copy(update={"temperature": "left-out"})
+    left_out = replace(prepared, config=told_so)
     for said, settings in heads.items():
         found = federate(prepared, Named(**settings))
         leverage = head_leverage(prepared, found.head, found.total)
-        cooler = calibrated(later, found.model, leverage)
+        again = calibrated(left_out, found.model, leverage)
         tests = (
             found.personal,
             tested_at_home(prepared, found.model, Leverage()),
-            tested_at_home(prepared, cooler, leverage),
+            tested_at_home(prepared, again, leverage),
         )
         yield said, [one for one in tests if one is not None]
 
 
 def row(name: str, tests: list[Personal]) -> str:
-    plain, flat, later = (one.weighted() for one in tests)
+    plain, unlevered, left_out = (one.weighted() for one in tests)
     change = tests[0].change("ridge", "prior")
-    shares = [*plain.values(), flat["ridge"], later["prior"], later["ridge"]]
+    shares = [*plain.values(), unlevered["ridge"], left_out["prior"], left_out["ridge"]]
     cells = [f"{100 * share:.1f}" for share in shares]
     cells[4:4] = [str(change.gain), str(change.lose)]
     return f"| {name} | {len(tests[0].clients)} | {' | '.join(cells)} |"
@@ -81,10 +82,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     cub = Path(os.environ.get("HEADSTART_DATA", "../shared/data")) / CUB
-    here = cub if cub.exists() else None
-    files = {"CIFAR-100": args.cifar100, "PACS": args.pacs, "CUB-200": here}
-    for name in (name for name, path in files.items() if path is None):
-        print(f"{name}: not run (no features of it are here)")
+    named = {"CIFAR-100": args.cifar100, "PACS": args.pacs, "CUB-200": cub}
+    files = {name: path if path and path.exists() else None for name, path in named.items()}
+    for name, path in named.items():
+        if files[name] is None:
+            print(f"{name}: not run ({f'no file {path}' if path else 'no features are named'})")
     print("| | clients | global | OLL | prior | ridge | gain | lose ", end="")
     print("| ridge, no leverage | prior, left-out T | ridge, left-out T |")
     print("|---" * 11 + "|")

@@ -151,7 +151,7 @@ def _update(
             keep(job, trained, members)
         return answer
 
-    samples = sum([len(client.labels) for client in clients.values()])
+    samples = sum(len(client.labels) for client in clients.values())
     size = sum(math.prod(job.model.shapes[name]) for name in job.names.moving)
     small = samples * size <= _SMALL
     side_by_side = job.model.together and not small

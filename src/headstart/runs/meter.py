@@ -78,8 +78,8 @@ class Meter:
             "formula_flops": self.formula_flops / clients,
         }
 
-    def sent(self, words: Mapping[str, NDArray[Any]], clients: Sequence[str]) -> None:
-        """The same to every client."""
+    def told(self, words: Mapping[str, NDArray[Any]], clients: Sequence[str]) -> None:
+        """A broadcast, the same to every client."""
         self.down += len(clients) * sum(array.nbytes for array in words.values())
 
     def measured(self, view: Prepared, head: Any, *, through: bool) -> None:

@@ -169,7 +169,7 @@ def closed_form(world: World, phase: Phase, params: Params) -> Stage:
     leverage = head_leverage(view, method, total)
     head = method.solve(total)
     if not getattr(method, "blind", False):
-        world.meter.sent(steps.with_head(head), view.simulator.clients)
+        world.meter.told(steps.with_head(head), view.simulator.clients)
         head = calibrated(view, head, leverage)
     spec = world.spec(head)
     whole = {**params, **_head_params(initial(build(spec), head, view.config.seed))}
@@ -197,7 +197,7 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
             with uncounted(world.prepared):  # the initial head was solved from these very sums
                 followed(world, stage, stage.params, simulator.clients)
     down, now = world.meter.down - state.down, stage
-    whole = not (job.names.shared and job.names.personal)  # or nobody has a model of shared parts
+    whole = not (job.names.shared and job.names.personal)  # FedPer's extractor alone says nothing
     if state.round:
         now = replace(stage, params=state.evaluated())
     outside = diagnosing(world, plan)
@@ -216,8 +216,8 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
         if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
             world.checkpoint.save(number, state, simulator, world.story())
         world.progress(str(phase), state.round, plan.rounds)
-    told = world.curve[-1]["phase"], world.curve[-1]["round"]
-    if state.round < plan.rounds and told != (number, state.round):  # stopped early
+    at = world.curve[-1]["phase"], world.curve[-1]["round"]
+    if state.round < plan.rounds and at != (number, state.round):  # stopped early
         world.point(number, state.round, world.accuracy(now) if whole else None)
     return _after(now, phase, job)
 

@@ -104,14 +104,15 @@ def size(kind: str, arrays: Arrays) -> int:
     return len(head) + sum(array.nbytes for array in arrays.values())
 
 
-def _outline(arrays: Arrays) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+_Outline = tuple[tuple[str, str, tuple[int, ...]], ...]  # name, type and shape of each array
+
+
+def _outline(arrays: Arrays) -> _Outline:
     return tuple((name, _name_of(name, array), array.shape) for name, array in arrays.items())
 
 
 @functools.lru_cache(maxsize=64)  # rounds of training say the same thousands of times
-def _head(
-    kind: str, outline: tuple[tuple[str, str, tuple[int, ...]], ...]
-) -> tuple[bytes, tuple[tuple[str, str], ...]]:
+def _head(kind: str, outline: _Outline) -> tuple[bytes, tuple[tuple[str, str], ...]]:
     """What stands before the arrays, and these in their order."""
     header: dict[str, Any] = {
         "__metadata__": {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
