@@ -94,6 +94,8 @@ def _cheapest(results: Sequence[Results], key: str) -> tuple[Results, float] | N
 
 def _summary(results: Sequence[Results]) -> str:
     best = _best(results, final)
+    if best is None and any(map(accuracies, results)):
+        return "In the end clients share a part of a model, which has no accuracy of its own."
     if best is None:
         return "Nothing was evaluated on an outside test set."
     words = f"{_name(best)} ends with the highest accuracy, {percent(final(best))}"
