@@ -1,0 +1,325 @@
+"""What a run found: frozen values that pages, tables, files and the command line all read.
+
+`SeedResult` is one run with one seed, as `results.json` in its folder holds it. `RunResult` is one
+pipeline over one or more seeds: its numbers are means with their deviations. Shares are from 0 to
+1, bytes are those of the whole federation, FLOPs those of one client (the mean over all).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart.errors import HeadstartError
+from headstart.files import write_bytes
+
+FORMAT = 1  # of results.json
+Plain = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """The samples of a run. `classes` are the labels as text; `digest` is a SHA-256 of the data."""
+
+    name: str
+    samples: int
+    test: int
+    dimension: int
+    classes: tuple[str, ...] = ()
+    digest: str = ""
+    shift: float | None = None  # δ of the domain shift of images
+    augment: str | None = None
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """How samples came to clients. `counts`: a row per client, a column per class."""
+
+    name: str
+    settings: Mapping[str, Any]
+    clients: tuple[str, ...]
+    held_out: float = 0.0  # of each client's samples, for personal accuracy
+    test_fraction: float | None = None  # None: the data have a test part of their own
+    summary: Mapping[str, float] = field(default_factory=dict)
+    counts: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the curve: after `round` rounds of phase number `phase` (0: the initial head).
+
+    Bytes and FLOPs are counted from the beginning of the pipeline.
+    """
+
+    phase: int
+    round: int
+    accuracy: float | None
+    up: float = 0.0
+    down: float = 0.0
+    flops: float = 0.0  # as done
+    counted: float = 0.0  # as torch counts them
+    formula_up: float = 0.0
+    formula_flops: float = 0.0
+    diagnosis: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The head of the first `clients` uploads."""
+
+    clients: int
+    up: int
+    accuracy: float | None
+    classes: int
+
+
+@dataclass(frozen=True)
+class RidgePath:
+    """GCV scores and degrees of freedom over λ."""
+
+    ridges: tuple[float, ...]
+    scores: tuple[float, ...]
+    freedom: tuple[float, ...]
+    best: float
+
+
+@dataclass(frozen=True)
+class HeadSummary:
+    """The closed-form head that a pipeline begins with, and what it cost to collect."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]
+    solved: Mapping[str, Any]  # what it chose itself
+    temperature: float | None = None
+    bytes_per_client: float | None = None
+    formula_bytes_per_client: float | None = None
+    sizes: Mapping[str, float] = field(default_factory=dict)  # bytes at other precisions
+    arrivals: tuple[Arrival, ...] = ()
+    path: RidgePath | None = None
+    digest: str = ""  # of the exact total
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The same head from all data in one place: only a simulation can make this comparison."""
+
+    accuracy: float | None
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class ClientSummary:
+    """One client, as far as the server knows it."""
+
+    client: str
+    samples: int | None = None
+    classes: int | None = None
+    up: int | None = None  # bytes of its upload for the initial head
+    formula_up: float | None = None
+
+
+@dataclass(frozen=True)
+class PersonalScores:
+    """Hits on the clients' own test parts, by model: a tuple over `clients` for each.
+
+    `models` begins with "global", the shared model; `final` names the one the pipeline ends with.
+    """
+
+    clients: tuple[str, ...]
+    tested: tuple[float, ...]
+    models: Mapping[str, tuple[float, ...]]
+    final: str = "global"
+
+    def weighted(self, model: str | None = None) -> float:
+        """Mean accuracy, clients weighed by their test samples."""
+        return float(sum(self.models[model or self.final]) / max(sum(self.tested), 1.0))
+
+    def shares(self, model: str | None = None) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The accuracy of each client that tested."""
+        tested = np.array(self.tested, float)
+        hits = np.array(self.models[model or self.final], float)
+        return hits[tested > 0] / tested[tested > 0]
+
+    def mean(self, model: str | None = None) -> float:
+        """Mean accuracy, every client that tested counting the same."""
+        shares = self.shares(model)
+        return float(shares.mean()) if len(shares) else 0.0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Local fine-tuning after an epoch: the own test part; outside, own classes and the others."""
+
+    epoch: int
+    own: float
+    local: float
+    absent: float
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Rows are true classes, columns predictions."""
+
+    classes: tuple[str, ...]
+    matrix: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something expected of a client that did not come, or was refused."""
+
+    client: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One pipeline, run once. `settings`: everything the run was told, resolved."""
+
+    pipeline: str  # as the papers write it
+    phases: tuple[str, ...]
+    seed: int
+    data: DataSummary
+    split: SplitSummary
+    settings: Mapping[str, Any]
+    curve: tuple[Point, ...]
+    accuracy: float | None  # of the shared model at the end
+    balanced_accuracy: float | None = None
+    head: HeadSummary | None = None
+    pooled: Pooled | None = None
+    personal: PersonalScores | None = None
+    epochs: tuple[Epoch, ...] = ()
+    domains: Mapping[str, float] | None = None  # accuracy by domain of the test images
+    confusion: Confusion | None = None
+    clients: tuple[ClientSummary, ...] = ()
+    reveals: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()  # what the reader must know: stated temperatures, refused tallies …
+    ledger: str = ""  # of a deployed run
+    seconds: float | None = None
+    created: str = ""
+    version: str = ""
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads back; the same result gives the same text."""
+        text = json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        # a lone surrogate becomes \\udXXX, which is how JSON writes it
+        return text.encode(errors="backslashreplace").decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: str = "results") -> SeedResult:
+        """Read a result; a HeadstartError in one line if the text is none of this version."""
+        try:
+            plain = json.loads(text)
+            known = plain.get("format")
+        except (ValueError, AttributeError, RecursionError):
+            raise HeadstartError(
+                f"{where}: expected the results of a run, got other text"
+            ) from None
+        if known != FORMAT:
+            raise HeadstartError(
+                f"{where}: expected results of format {FORMAT}, got {known!r} "
+                "(written by another version of Headstart); run it again in a new folder"
+            )
+        try:
+            found: SeedResult = _adapter().validate_python(plain)
+        except ValueError:
+            raise HeadstartError(f"{where}: the results of this run are damaged") from None
+        return found
+
+
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(SeedResult)
+
+
+class Estimate(float):
+    """A mean over seeds that also knows its values: prints as 0.921 ± 0.004."""
+
+    values: tuple[float, ...]
+
+    def __new__(cls, values: Iterable[float]) -> Estimate:
+        known = tuple(values)
+        made = super().__new__(cls, sum(known) / len(known))
+        made.values = known
+        return made
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over seeds (n − 1); None for one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+    def __repr__(self) -> str:
+        spread = "" if self.std is None else f" ± {self.std:.4f}"
+        return f"{float(self):.4f}{spread}"
+
+    __str__ = __repr__
+
+
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Of the values that all seeds have; None where one lacks it."""
+    known = list(values)
+    if not known or any(value is None for value in known):
+        return None
+    return Estimate(value for value in known if value is not None)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One pipeline over one or more seeds."""
+
+    runs: tuple[SeedResult, ...]
+    path: Path | None = None  # the folder it was saved in
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise HeadstartError("runs: expected at least one, got none")
+        others = {run.pipeline for run in self.runs} - {self.pipeline}
+        if others:
+            raise HeadstartError(
+                f"runs: expected seeds of {self.pipeline}, got also {', '.join(sorted(others))}"
+            )
+
+    @property
+    def pipeline(self) -> str:
+        return self.runs[0].pipeline
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.seed for run in self.runs)
+
+    def over_seeds(self, read: Callable[[SeedResult], float | None]) -> Estimate | None:
+        """The mean over seeds of anything a run knows."""
+        return estimate(read(run) for run in self.runs)
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        """Of the shared model on the outside test set."""
+        return self.over_seeds(lambda run: run.accuracy)
+
+    @property
+    def personal_accuracy(self) -> Estimate | None:
+        """Of the clients' own models on their own test parts, weighted by test samples."""
+        return self.over_seeds(lambda run: run.personal.weighted() if run.personal else None)
+
+
+def save_result(result: SeedResult, path: Path) -> None:
+    """Write results.json, whole or not at all."""
+    write_bytes(path, result.to_json().encode())
+
+
+def by_pipeline(results: Sequence[SeedResult]) -> tuple[RunResult, ...]:
+    """Gather the seeds of each pipeline, in the order in which pipelines first appear."""
+    found: dict[str, list[SeedResult]] = {}
+    for result in results:
+        found.setdefault(result.pipeline, []).append(result)
+    return tuple(RunResult(tuple(runs)) for runs in found.values())
