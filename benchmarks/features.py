@@ -105,9 +105,9 @@ def show(rates: dict[str, float]) -> bool:
 
 def end_to_end(folder: Path, clients: int) -> None:
     """CIFAR-100 from images to all heads, the time of each part."""
-    from headstart.runs.config import make_config
-    from headstart.runs.execute import federate
-    from headstart.runs.federate import prepare
+    from headstart.pipeline.config import make_config
+    from headstart.pipeline.execute import federate
+    from headstart.pipeline.experiment import prepare
 
     config = make_config(
         {

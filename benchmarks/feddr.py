@@ -23,8 +23,8 @@ from headstart.console import bar
 from headstart.errors import HeadstartError
 from headstart.gradient.diagnose import KINDS
 from headstart.report.compare import write_compare
-from headstart.runs.config import make_config
-from headstart.runs.stories import run_sentence
+from headstart.pipeline.config import make_config
+from headstart.pipeline.stories import run_sentence
 
 SPLITS: dict[str, dict[str, Any]] = {
     "dirichlet": {"name": "dirichlet", "clients": 50, "alpha": 0.1},

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from headstart.console import bar
-from headstart.runs.config import make_config
-from headstart.runs.stories import compare
+from headstart.pipeline.config import make_config
+from headstart.pipeline.stories import compare
 
 ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "scaffold")
 HOME = ("OLL(fed3r)", "OLL(fed3r) + FP(head)", "fed3r + FP(head)", "fed3r + prior", "fed3r + ridge")

@@ -17,9 +17,9 @@ from typing import Any
 
 from headstart.evaluate import Personal
 from headstart.heads.leverage import Leverage
-from headstart.runs.config import Named, make_config
-from headstart.runs.execute import calibrated, federate, head_leverage, tested_at_home
-from headstart.runs.federate import prepare
+from headstart.pipeline.config import Named, make_config
+from headstart.pipeline.execute import calibrated, federate, head_leverage, tested_at_home
+from headstart.pipeline.experiment import prepare
 
 Told = dict[str, Any]
 CUB = Path("cub200_features", "cub200_mobilenet_v2.npz")

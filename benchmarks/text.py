@@ -22,9 +22,9 @@ from typing import Any
 
 from headstart.errors import HeadstartError
 from headstart.files import write_text
-from headstart.runs.config import make_config
-from headstart.runs.execute import federate
-from headstart.runs.federate import prepare
+from headstart.pipeline.config import make_config
+from headstart.pipeline.execute import federate
+from headstart.pipeline.experiment import prepare
 
 HEADS: dict[str, dict[str, Any]] = {
     "FedNCM": {"name": "fedncm"},

@@ -200,7 +200,7 @@ def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path):
     """Small images are not cropped; a model made with them must not crop large ones later."""
     from PIL import Image
 
-    from headstart.runs.inputs import read
+    from headstart.pipeline.inputs import read
 
     columns = {"label": "label", "client": "client", "domain": "domain", "split": "split"}
     about = read(str(tmp_path / photos), columns).extractor

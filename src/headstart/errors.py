@@ -19,6 +19,10 @@ class DivergedError(HeadstartError):
     """A training whose model is no longer finite."""
 
 
+class StepRefusedError(HeadstartError):
+    """A step that a federation does not carry: what it would show is hidden there."""
+
+
 class WireError(HeadstartError):
     """A message that was refused: `code` is stable for programs, `str()` is for people."""
 

@@ -27,10 +27,10 @@ from headstart.deploy.nodes import Node, Registry, Trouble, online
 from headstart.federation import steps
 from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator
-from headstart.runs.config import make_config, parsed
-from headstart.runs.federate import prepare
-from headstart.runs.folder import RunFolder
-from headstart.runs.phases import tell
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.training import tell
 
 from .fake_grid import FakeGrid, FakeNode, nodes_of, write_samples
 

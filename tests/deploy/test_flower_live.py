@@ -35,9 +35,9 @@ from headstart.deploy.private import write_private
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, secret_of
-from headstart.runs.config import make_config, parsed
-from headstart.runs.federate import prepare
-from headstart.runs.phases import tell
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.training import tell
 
 LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")

@@ -91,9 +91,9 @@ def demo(
     output: Output = None,
 ) -> None:
     """Digits over 50 very unlike clients: all heads, one table, one report."""
-    from headstart.runs.demo import demo_config, pooled_ridge
-    from headstart.runs.execute import run
-    from headstart.runs.federate import prepare
+    from headstart.pipeline.demo import demo_config, pooled_ridge
+    from headstart.pipeline.execute import run
+    from headstart.pipeline.experiment import prepare
 
     config = demo_config(clients, alpha, seed)
     folder = output or _fresh("demo")
@@ -115,7 +115,7 @@ def run_command(
     output: Output = None,
 ) -> None:
     """Run a configuration or a sentence; `key=value` changes it (partition.alpha=0.5)."""
-    from headstart.runs.config import read_config
+    from headstart.pipeline.config import read_config
 
     changes = [*(changes or []), *(change or [])]
     if Path(what).suffix in (".yaml", ".yml") or Path(what).is_file():
@@ -128,7 +128,7 @@ def run_command(
     if config.phases is None:
         _run(config, folder)
         return
-    from headstart.runs.stories import run_sentence
+    from headstart.pipeline.stories import run_sentence
 
     with bar() as show:
         results = [run_sentence(config, folder, show)]
@@ -154,7 +154,7 @@ def compare(
     output: Output = None,
 ) -> None:
     """Run several sentences on one split: one table, one set of curves."""
-    from headstart.runs.stories import compare as run_all
+    from headstart.pipeline.stories import compare as run_all
 
     config = _sentence_config(data, change)
     folder = output or _fresh("compare")
@@ -165,7 +165,7 @@ def compare(
 
 def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -> Any:
     """A configuration on the command line; digits, which name no clients, are dealt to 50."""
-    from headstart.runs.config import apply_change, make_config
+    from headstart.pipeline.config import apply_change, make_config
 
     if data is None:
         raise HeadstartError("data: expected --data with a sentence, got none")
@@ -201,7 +201,7 @@ def fit(
     output: Output = None,
 ) -> None:
     """Fit a federated head to your features: a model, a total and a report."""
-    from headstart.runs.config import make_config
+    from headstart.pipeline.config import make_config
 
     ridges = {"fed3r", "fed3r-rf"}
     told: dict[str, Any] = {
@@ -231,7 +231,7 @@ def fit(
 
 
 def _run(config: Any, folder: Path) -> None:
-    from headstart.runs.execute import run
+    from headstart.pipeline.execute import run
 
     with bar() as show:
         results = run(config, folder, show)
@@ -298,7 +298,7 @@ def _samples(
     labelled: bool = True,
 ) -> Any:
     """Samples as the model takes them: through the extractor it was made with."""
-    from headstart.runs.inputs import Extraction, holds_images, holds_text, read
+    from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
 
     about = head.provenance.get("extractor")
     raw = "sentences" if text else "images" if holds_images(data) else None
@@ -326,7 +326,7 @@ def features(
     split: Column = "split",
 ) -> None:
     """Images or sentences to a file of features, cached and resumable."""
-    from headstart.runs.inputs import Extraction, read, write_features
+    from headstart.pipeline.inputs import Extraction, read, write_features
 
     how = Extraction(extractor, weights, download, engine, skip_corrupt, text)
     with bar("sentences" if text else "images") as show:
@@ -343,7 +343,7 @@ def export(
 ) -> None:
     """Extractor and head as one ONNX file (the head alone, if images are not what it is for)."""
     from headstart.export import export_head, export_onnx
-    from headstart.runs.inputs import Extraction, extractor_of
+    from headstart.pipeline.inputs import Extraction, extractor_of
 
     head = _model(model)
     about = head.provenance.get("extractor")
@@ -363,7 +363,7 @@ def add(
     client: Annotated[str, typer.Option("--client", help="the new client's id")],
 ) -> None:
     """A late client joins a saved run."""
-    from headstart.runs.change import add as change
+    from headstart.pipeline.change import add as change
 
     show_change(change(run_folder, client, data), f"{client} is in")
 
@@ -378,7 +378,7 @@ def forget(
 ) -> None:
     """Take a client out of a saved run or a ledger, as if it had never joined."""
     from headstart.deploy.store import is_ledger
-    from headstart.runs.change import forget as change
+    from headstart.pipeline.change import forget as change
 
     if is_ledger(run_folder):
         ledger.forget_client(run_folder, client)
@@ -427,7 +427,7 @@ def list_command() -> None:
     from headstart.data.backbones import text_names
     from headstart.data.partition import PARTITIONERS
     from headstart.reproduce import catalogue
-    from headstart.sentences import PERSONAL
+    from headstart.pipeline.notation import PERSONAL
     from headstart.statistics.base import PRECISIONS
 
     table = Table(box=None, pad_edge=False)
@@ -456,7 +456,7 @@ def list_command() -> None:
 @app.command()
 def doctor() -> None:
     """Versions, extras, and the data that can be found."""
-    from headstart.runs.doctor import findings
+    from headstart.pipeline.doctor import findings
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for what, found in findings():

@@ -35,8 +35,8 @@ def feddr(
     change: Change = None,
 ) -> None:
     """Table 2: six algorithms × seven terms (none, prox, kd, ntd, ld, moon, fd)."""
-    from headstart.runs import feddr_tables as paper
-    from headstart.runs.grid import Schedule, feddr_cells
+    from headstart.pipeline import feddr_tables as paper
+    from headstart.pipeline.grid import Schedule, feddr_cells
 
     config = _config(data, split, change)
     cells = feddr_cells(
@@ -60,7 +60,7 @@ def sensitivity(
     change: Change = None,
 ) -> None:
     """Figure 7: client ratio, local epochs, and FedDr+'s β."""
-    from headstart.runs.grid import Schedule, sensitivity_cells
+    from headstart.pipeline.grid import Schedule, sensitivity_cells
 
     config = _config(data, split, change)
     clients = int(config.partition.settings["clients"])
@@ -80,7 +80,7 @@ def personal(
     change: Change = None,
 ) -> None:
     """Tables 5 and 14: what clients have at home, by the plain mean and its deviation."""
-    from headstart.runs.grid import Schedule, personal_cells
+    from headstart.pipeline.grid import Schedule, personal_cells
 
     config = _config(data, split, ["matched=true", *(change or [])])
     clients = int(config.partition.settings["clients"])
@@ -101,8 +101,8 @@ def time_(
     """Table 4: how long a round takes, next to FedAvg's in the same run."""
     from headstart.console import write_csv
     from headstart.gradient.engine import Training
-    from headstart.runs.federate import prepare
-    from headstart.runs.grid import Schedule, time_rounds
+    from headstart.pipeline.experiment import prepare
+    from headstart.pipeline.grid import Schedule, time_rounds
 
     usual = Schedule(epochs=epochs)
     training = Training(0.01, epochs, usual.batch, usual.decay, usual.momentum)
@@ -130,8 +130,8 @@ def time_(
 def _config(data: str, split: str, changes: list[str] | None) -> Any:
     """The paper's setting with MobileNet at 32 pixels, and whatever is changed."""
     from headstart.errors import HeadstartError
-    from headstart.runs import feddr_tables as paper
-    from headstart.runs.config import apply_change, make_config
+    from headstart.pipeline import feddr_tables as paper
+    from headstart.pipeline.config import apply_change, make_config
 
     if split not in paper.SPLITS:
         raise HeadstartError(f"split: expected one of {', '.join(paper.SPLITS)}, got {split!r}")
@@ -158,7 +158,7 @@ def _config(data: str, split: str, changes: list[str] | None) -> Any:
 
 def _run(cells: Any, config: Any, output: Path, title: str) -> None:
     from headstart.report.grid import tables
-    from headstart.runs.grid import run_grid
+    from headstart.pipeline.grid import run_grid
 
     with bar() as show:
         shown = run_grid(cells, config, output, title, show)

@@ -38,7 +38,7 @@ class Source:
     extractor: str | None = None
 
     def __call__(self) -> ClientData:
-        from headstart.runs.inputs import Extraction, holds_images, read
+        from headstart.pipeline.inputs import Extraction, holds_images, read
 
         images = self.extractor or holds_images(self.path)
         found = read(self.path, {}, Extraction(self.extractor) if images else None)

@@ -22,7 +22,7 @@ from headstart.data.backbones.need import need
 from headstart.deploy.private import write_private
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
-from headstart.runs.config import parsed
+from headstart.pipeline.config import parsed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")

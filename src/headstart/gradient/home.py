@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.federation.protocol import Arrays, ClientData, Step, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
 from headstart.gradient.models import shaped
@@ -73,10 +73,10 @@ def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     return table[0], table[1:]
 
 
-@register_together("home")
+@register_together("home", Tally)
 def _home(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
+) -> Iterator[tuple[tuple[str, ...], Tally]]:
     with torch.no_grad():
         job, begin, home = Job.of(params["job"]), Job.of(params["begin"]), Home(**params["home"])
         told = heard(job, words, -1)

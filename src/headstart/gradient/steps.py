@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headstart import gradient
 from headstart.errors import DataError, HeadstartError
-from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.federation.protocol import Arrays, ClientData, Step, register_together
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
@@ -124,10 +124,15 @@ def broadcast(
 # -- on a client -----------------------------------------------------------------------------------
 
 
-@register_together("update")
+# What a client keeps for a training: it does not change, and is sent once.
+KEPT = ("personal", "frozen", "classes")
+_SHOWS = "a row of it is a sum of features"
+
+
+@register_together("update", Vectors, discloses=_SHOWS, kept=KEPT, fused=True)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
+) -> Iterator[tuple[tuple[str, ...], Vectors]]:
     """The sum of [w·δ, extra…] and of [w, 1, ‖δ‖², loss]; zeros of clients without samples.
 
     ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others, and
@@ -208,10 +213,10 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
-@register_together("gradient")
+@register_together("gradient", Vectors, discloses=_SHOWS, kept=KEPT, fused=True)
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
+) -> Iterator[tuple[tuple[str, ...], Vectors]]:
     """The sum of the clients' mean gradients at the received model, and how many they are."""
     with torch.no_grad():
         job = Job.of(params["job"])

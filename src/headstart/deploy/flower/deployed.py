@@ -24,8 +24,8 @@ from headstart.deploy.ledger import Ledger
 from headstart.errors import DataError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload
 from headstart.federation.simulator import Simulator
-from headstart.runs.config import RunConfig
-from headstart.runs.federate import Prepared
+from headstart.pipeline.config import RunConfig
+from headstart.pipeline.experiment import Prepared
 
 
 @dataclass

@@ -25,8 +25,8 @@ from headstart.errors import HeadstartError, SolveError
 from headstart.evaluate import Personal, scores
 from headstart.heads.linear import LinearHead
 from headstart.report import write_report
-from headstart.runs.folder import RunFolder
-from headstart.runs.summary import changes
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.summary import changes
 
 
 @dataclass

@@ -13,7 +13,7 @@ from headstart.data.partition import natural, personal_split
 from headstart.deploy.flower.settings import NodeSettings
 from headstart.errors import DataError
 from headstart.federation.protocol import ClientData
-from headstart.runs.inputs import Extraction, holds_images, read
+from headstart.pipeline.inputs import Extraction, holds_images, read
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,9 +31,9 @@ from headstart.errors import DataError, HeadstartError
 from headstart.evaluate import Personal, personal
 from headstart.federation import steps
 from headstart.heads.linear import LinearHead
-from headstart.runs.config import RunConfig, make_config, parsed
-from headstart.runs.inputs import Extraction, holds_images, holds_text, read
-from headstart.sentences import Phase, Sentence
+from headstart.pipeline.config import RunConfig, make_config, parsed
+from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
+from headstart.pipeline.notation import Phase, Sentence
 from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
@@ -231,7 +231,7 @@ class Server:
 
     def phases(self, sentence: Sentence) -> dict[str, Any]:
         """All phases of a sentence; the first from the ledger."""
-        from headstart.runs import phases, stories  # they need torch
+        from headstart.pipeline import phases, stories  # they need torch
 
         settings = self.settings
         data = label_counts(self.ledger)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from headstart.errors import HeadstartError
-from headstart.runs.config import nearest
+from headstart.pipeline.config import nearest
 
 _KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (float, int), "int": (int,)}
 

@@ -1,0 +1,128 @@
+"""The golden baseline: what every head and every method gives on small data, written to a file.
+
+    python scripts/golden.py tests/golden.json     # digests of totals, accuracies, bytes
+    python scripts/golden.py /tmp/bits.json --bits # also a digest of every model's parameters
+
+Digests of totals are the same on every machine. Digests of models are so on one machine only, so
+they are for comparing two versions of the code side by side, and stay out of the repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from headstart import gradient, heads
+
+DIGITS = {
+    "data": "digits",
+    "partition": {"name": "dirichlet", "clients": 20, "alpha": 0.1},
+    "held_out": 0.45,
+    "cohort": 5,
+}
+HEADS = {"fed3r-rf": "(dimension=200, bandwidth=auto)"}
+PIPELINES = (
+    "Fed3R(ridge=gcv) + FedAvg-5(ψ)",
+    "OLL(Fed3R + FedAvg-3(ψ)) + FP-2(ψ)",
+    "Fed3R + FedAvg-3(ψ) + FP-2(ditto, ψ)",
+    "Fed3R + prior",
+    "FedNCM + FedAvg-2(ψ) + ridge",
+    "Fed3R + FedAvg-6(ψ, window=3)",
+    "Fed3R-RF(dimension=50, bandwidth=auto) + FedAvg-2(ψ)",
+)
+NETWORK = (
+    "Fed3R",
+    "Fed3R + FedAvg-2(φ)",
+    "Fed3R + FedAvg-2(f) + ridge",
+    "none + FedAvg-2(f) + FedAlt-1(personal=head) + FP-1(head)",
+    "ETF + FedDr+-2",
+    "none + FedRep-2",
+    "none + MOON-2(f)",
+)
+
+
+def painted(folder: Path) -> dict[str, Any]:
+    """Four clients, three classes told by colour, 12 pixels; some are of another class."""
+    rng = np.random.default_rng(0)
+    for client in range(4):
+        for at in range(18):
+            pixels = rng.integers(0, 90, (12, 12, 3))
+            pixels[:, :, at % 3] += 110
+            place = folder / f"c{client}" / f"k{(at + (at % 6 == 5)) % 3}" / f"{at}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.astype(np.uint8)).save(place)
+    return {"data": str(folder), "network": "small_cnn", "pixels": 8, "held_out": 0.3, "cohort": 2}
+
+
+def cases(images: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(pipeline, settings) of everything that is recorded."""
+    for name in heads.federated():
+        if name != "krr":
+            yield name + HEADS.get(name, ""), DIGITS
+    for name in gradient.catalogue():
+        if gradient.make(name).trains is None:
+            yield f"Fed3R + {name}-3(ψ)", DIGITS
+            yield f"none + {name}-3(ψ)", DIGITS
+        yield f"etf + {name}-1", images
+    for text in PIPELINES:
+        yield text, DIGITS
+    for text in NETWORK:
+        yield text, images
+
+
+def outcome(pipeline: str, settings: dict[str, Any], *, bits: bool) -> dict[str, Any]:
+    """What a pipeline gives, as plain values."""
+    from headstart.pipeline.config import make_config, parsed
+    from headstart.pipeline.experiment import prepare
+    from headstart.pipeline.training import tell
+
+    prepared = prepare(make_config(settings))
+    results, stage = tell(prepared, parsed(pipeline))
+    own, last = results["personal"], results["curve"][-1]
+    found = {
+        "accuracy": results["accuracy"],
+        "before": sum(own["before"]) / sum(own["tested"]),
+        "after": sum(own["after"]) / sum(own["tested"]),
+        "up": last["up"],
+        "down": last["down"],
+        "flops": last["flops"],
+    }
+    if stage.head is not None:
+        found["total"] = stage.head.provenance["total"]
+    if bits:
+        state = hashlib.sha256()
+        for name, array in sorted(stage.params.items()):
+            state.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        found["model"] = state.hexdigest()
+    return found
+
+
+def record(*, bits: bool) -> dict[str, Any]:
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        images = painted(Path(folder))
+        for pipeline, settings in cases(images):
+            where = "digits" if settings is DIGITS else "pictures"
+            try:
+                found[f"{where}: {pipeline}"] = outcome(pipeline, settings, bits=bits)
+            except Exception as error:
+                found[f"{where}: {pipeline}"] = {"error": str(error).replace(folder, "…")}
+    return found
+
+
+def main() -> None:
+    path, *flags = sys.argv[1:]
+    text = json.dumps(record(bits="--bits" in flags), indent=1, ensure_ascii=False)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
