@@ -211,10 +211,11 @@ def scaffold(h, cohort, t, server_rate):
         return h.gradient(who, at, rows) - h.kept(who, "control", np.zeros(5)) + c
 
     moved, counts = local_steps(h, cohort, t, step)
-    change = np.zeros(5)
+    change, m = np.zeros(5), h.training.momentum
     for who in cohort:
         old = h.memory[who]["control"]
-        new = old - c - moved[who] / (counts[who] * h.training.rate)
+        steps_ = (counts[who] - m * (1 - m ** counts[who]) / (1 - m)) / (1 - m)
+        new = old - c - moved[who] / (steps_ * h.training.rate)
         h.memory[who]["control"] = new * h.moving
         change = change + h.memory[who]["control"] - old
     h.server["control"] = c + change / len(h.data)
@@ -411,8 +412,9 @@ def put_together(job, params, names):
     return np.concatenate([np.asarray(params[name], np.float64).ravel() for name in names])
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("train", "name"), TURNS)
-def test_two_rounds_by_hand(train, name):
+def test_two_rounds_by_hand(train, name, momentum):
     """The model, the server's state and what clients remember, on five parameters or the head's."""
     if name not in BY_HAND:
         pytest.fail(f"{name}: write one round of it in NumPy and put it into BY_HAND")
@@ -420,7 +422,7 @@ def test_two_rounds_by_hand(train, name):
     for settings in variants:
         expected = set(inspect.signature(gradient.catalogue()[name]).parameters)
         assert set(settings) == expected, f"{name}: BY_HAND should set all of {expected}"
-        compare_by_hand(train, name, work, settings)
+        compare_by_hand(train, name, work, settings, momentum)
 
 
 def federation_by_hand(train, name, settings, training):
@@ -445,8 +447,8 @@ def federation_by_hand(train, name, settings, training):
     return job, (Turned(*about, network=deep) if wide else Hand(*about)), start, order, shown
 
 
-def compare_by_hand(train, name, work, settings):
-    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02)
+def compare_by_hand(train, name, work, settings, momentum):
+    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02, momentum=momentum)
     job, hand, start, order, shown = federation_by_hand(train, name, settings, training)
     data, plan = hand.data, Plan(rounds=2, clients=2, seed=4)
     cohorts = [plan.cohort(list(data), t) for t in range(2)]

@@ -86,14 +86,17 @@ class Local:
 
 @dataclass(frozen=True)
 class End:
-    """What a client knows when it has trained: also its model, and how many steps that took."""
+    """What a client knows when it has trained: also its model, and how many steps that took.
+
+    `steps`: as many as would lead as far without momentum, an axis of clients.
+    """
 
     params: Tree
     local: Local
-    steps: Any  # an axis of clients
+    steps: Any
 
     def by_step(self, tree: Tree) -> dict[str, Any]:
-        """tree/(Tη), for a client's own number of steps T."""
+        """tree/(T′η), for a client's own number of steps T′."""
         return {
             name: array / (spread(self.steps, array) * self.local.rate)
             for name, array in tree.items()
