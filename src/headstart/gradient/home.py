@@ -108,7 +108,7 @@ def _stages(
     params = {**told.params, **owned}
     alone, first = Recipe(objective=job.recipe.objective), begin.recipe.adapt
     if first:
-        given = {name: told.params[name] for name in begin.names.moving}
+        given = {name: params[name].clone() for name in begin.names.moving}
         local = Local(given, {}, {}, begin.training.rate)
         how = (begin.model, alone, begin.training, begin.names)
         descend(*how, group, params, local, first, (-1,))

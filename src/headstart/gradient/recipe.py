@@ -172,6 +172,7 @@ class Recipe:
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
+    inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain

@@ -20,7 +20,7 @@ from headstart.gradient.recipe import Recipe
 from headstart.gradient.steps import Job, broadcast
 from headstart.heads.linear import LinearHead
 from headstart.runs.federate import Prepared
-from headstart.runs.rates import rate_of
+from headstart.runs.rates import rate_scale
 from headstart.runs.world import Stage, World
 from headstart.sentences import Phase, folded
 
@@ -83,7 +83,8 @@ def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
     if strange:
         expected = ", ".join(["like", "strength", "every_epoch", *known])
         raise HeadstartError(f"FP: expected settings among {expected}, got {strange}")
-    training = Training(**{"rate": rate_of(stage, part, recipe), "batch": BATCH, **told})
+    rate = recipe.rate * rate_scale(stage, part)
+    training = Training(**{"rate": rate, "batch": BATCH, **told})
     home = Home(epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(world, stage), **own)
     job = Job(algorithm, stage.spec, training, part, settings)
     _ = job.names  # which refuses a part that this model has not

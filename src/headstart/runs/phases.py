@@ -40,7 +40,7 @@ from headstart.runs.execute import build_head, calibrated, head_leverage, measur
 from headstart.runs.federate import Prepared
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.meter import Meter
-from headstart.runs.rates import rate_of
+from headstart.runs.rates import rate_scale
 from headstart.runs.world import Params, Point, Stage, World, published, unwatched
 from headstart.sentences import Phase, Sentence
 
@@ -255,17 +255,22 @@ def planned(world: World, stage: Stage, phase: Phase) -> tuple[Job, Plan]:
     config = world.prepared.config
     own = gradient.settings_of(phase.name)
     told: dict[str, Any] = dict(phase.settings)
+    settings = {key: told.pop(key) for key in list(told) if key in own}
     part = trained_part(world, phase)
     if "personal" in own:  # what a sentence says of such a method is what stays personal
-        told = {"personal": phase.part or "head", **told}
+        settings |= {"personal": phase.part} if phase.part else {}
         part = "model" if config.network else "head"
-        if told["personal"] == "extractor" and not config.network:
-            raise HeadstartError("personal: expected a part of the model, got no extractor")
-    settings = {key: told.pop(key) for key in list(told) if key in own}
     recipe = gradient.make(phase.name, settings)
+    if "personal" in own and recipe.personal and not config.network:
+        raise HeadstartError(
+            f"{phase}: expected a network (network=…) whose {recipe.personal} is personal and the "
+            "other part shared, got features and their head"
+        )
     part = only_part(world, phase, recipe, part)
+    scale = rate_scale(stage, part)
+    settings = {**{key: scale * rate for key, rate in recipe.inner_rates.items()}, **settings}
     told = one_name(phase, told)
-    given = {"rate": rate_of(stage, part, recipe), "batch": BATCH}
+    given = {"rate": scale * recipe.rate, "batch": BATCH}
     training = Training(**{**given, **_taken(told, Training)})
     cohort = min(config.cohort, len(world.prepared.simulator.clients))
     given = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}

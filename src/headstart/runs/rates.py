@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from headstart.gradient.recipe import Recipe
 from headstart.runs.world import Stage
 
-_FEDAVG = Recipe()
 
+def rate_scale(stage: Stage, part: str) -> float:
+    """By what a method's own rates (0.1) are multiplied: 0.1 after a closed-form head, 0.1 by OLL.
 
-def rate_of(stage: Stage, part: str, recipe: Recipe = _FEDAVG) -> float:
-    """The method's own (0.1); a tenth after a closed-form head, and a tenth of that after OLL.
-
-    A head that trains alone takes the last tenth in any case (FedCOF's linear probing, 0.001):
-    at the temperature T of a closed-form head, a step on its logits is larger by 1/T². A frame
-    (ETF) knows nothing of the features: what trains towards it begins anew.
+    A head that trains alone after a closed form takes the second tenth in any case (FedCOF's linear
+    probing, 0.001): at the temperature T of a closed-form head, a step on its logits is larger by
+    1/T². A frame (ETF) knows nothing of the features: what trains towards it begins anew.
     """
     if stage.head is None or stage.blind:
-        return recipe.rate
-    return recipe.rate * (0.01 if part == "head" or stage.oll else 0.1)
+        return 0.1 if stage.oll else 1.0
+    return 0.01 if part == "head" or stage.oll else 0.1
