@@ -597,6 +597,25 @@ def test_before_is_the_plain_accuracy(together, oll):
         assert hits[0].tolist() == [right.sum(), 0, 0]
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("oll", [True, False])
+def test_fedgela_is_tested_at_home_with_the_clients_own_frame(together, oll):
+    """Every class vector scaled by C·n_kc/n_k, as in training; also of a model trained further."""
+    data, params = at_work(), initial(JOB.model, None, 1)
+    job = replace(JOB, algorithm="fedgela", training=Training(rate=1e-9, batch=4, decay=0.0))
+    found = asked(job, Home(1, oll=oll), data, params, together=together)
+    plain = asked(JOB, Home(oll=oll), data, params, together=together)
+    assert any((hits[0] != plain[who][1][0]).any() for who, (_, hits) in found.items())
+    for who in ("c0", "c1", "c2"):
+        own = data[who]
+        shares = np.array([(own.labels == one).mean() for one in CLASSES])
+        scores = 4 * shares * head_scores(params, own.test_features)
+        if oll:
+            scores[:, shares == 0] = -np.inf
+        right = CLASSES[scores.argmax(axis=1)] == own.test_labels
+        assert found[who][1][:, 0].tolist() == [right.sum()] * 2
+
+
 def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
     """nn.Linear and torch's SGD, one optimizer for all epochs; the models along the way."""
     layer = nn.Linear(3, 4)

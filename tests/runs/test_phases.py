@@ -437,6 +437,27 @@ def test_the_part_that_is_named_stays_with_the_client(pictures, method, personal
     assert [len(own["personal"]) for own in memories if own] == [kept, kept]
 
 
+def test_fedgela_at_home_has_the_clients_own_frame_and_the_shared_model_the_plain_one(tmp_path):
+    """An extractor that has not moved: what differs is the frame."""
+    config = painted(tmp_path)
+    for path in tmp_path.glob("c*/*/*.png"):
+        most = int(path.parts[-3][1:]) % 3
+        if path.parts[-2] != f"k{most}" and int(path.stem) % 2:
+            path.unlink()
+    prepared = prepare(make_config(config))
+    start = told(prepared, "ETF")
+    assert start["personal"]["before"] == start["personal"]["after"]
+    text = "ETF + FedGELA-1(lr=1e-9)"
+    still, further = told(prepared, text), told(prepared, f"{text} + FP-1(lr=1e-9)")
+    assert still["accuracy"] == start["accuracy"]
+    for results in (still, further):
+        assert results["personal"]["before"] == start["personal"]["before"]
+        assert results["personal"]["after"] != results["personal"]["before"]
+    assert still["personal"] == further["personal"]
+    other = told(prepared, f"{text} + FP-1(like=fedbabu, lr=1e-9)")
+    assert other["personal"] == start["personal"]
+
+
 def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):
     """No gradient by the pixels: 3% of small_cnn's 3F; with the head frozen, by its weights."""
     first, head = 8 * 8 * 32 * 27, 128 * 3

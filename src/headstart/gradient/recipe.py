@@ -171,6 +171,7 @@ class Recipe:
     objective: Objective = CROSS_ENTROPY
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone
+    own_frame: bool = False  # a client's rows are scaled by its class frequencies, in its test too
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
     inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None

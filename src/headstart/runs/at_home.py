@@ -111,6 +111,12 @@ def _like(stage: Stage, said: Any) -> tuple[str, dict[str, Any]]:
     return algorithm_named("like", str(said)), {}
 
 
+def _as_trained(stage: Stage) -> Job:
+    """The model as it is; it predicts as it was trained (FedGELA: by each client's own frame)."""
+    algorithm, settings = _like(stage, None)
+    return replace(stage.plain, algorithm=algorithm, settings=settings)
+
+
 def algorithm_named(what: str, said: str) -> str:
     """Its name in the catalogue, however a sentence may write it (FedDr+)."""
     names = {folded(name): name for name in gradient.catalogue()}
@@ -155,7 +161,7 @@ def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None 
     """Each client's hits on its own part: the shared model's, and its own at the end."""
     simulator, classes = world.prepared.simulator, world.classes
     home = home or Home(**_begun(world, stage))
-    job = job or stage.job or stage.plain
+    job = job or stage.job or _as_trained(stage)
     words = broadcast(job, stage.params, {}, classes)
     carried = linear_head(world, stage).prior
     if carried is not None:
