@@ -25,7 +25,7 @@ AFTER = (
     "OLL(fed3r + fedavg-50(head)) + FP(head)",
     "fed3r + fedavg-50(head) + prior",
     "fed3r + fedavg-50(head) + ridge",
-    "OLL(none + fedavg-50(head)) + FP(head)",
+    "OLL(none + fedavg-50(head)) + FP(head, lr=0.1)",
 )
 # A start, and what is said to the clients and to FedAdam's server after it.
 PLAIN = dict.fromkeys(("none", "fedncm", "fedcof", "fed3r"), ("", ""))

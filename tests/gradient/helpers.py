@@ -312,12 +312,13 @@ class Hand:
         return shuffle(self.secrets[who], self.size(who), epochs or t.epochs, t.batch, round_, turn)
 
     def train(self, who, round_, at, step=None, *, turn=0, epochs=None, moving=None):
-        """θ ← θ − η(step(θ, batch) + decay·θ), and how often."""
+        """v ← m·v + step(θ, batch) + decay·θ, θ ← θ − η·v from v = 0, and how often."""
         t, moving = self.training, self.moving if moving is None else moving
-        batches = self.batches(who, round_, turn, epochs)
+        batches, velocity = self.batches(who, round_, turn, epochs), 0.0
         for rows in batches:
             found = step(at, rows) if step else self.gradient(who, at, rows)
-            at = at - t.rate * moving * (found + t.decay * at)
+            velocity = t.momentum * velocity + found + t.decay * at
+            at = at - t.rate * moving * velocity
         return at, len(batches)
 
     def mean(self, differences, weights=None):

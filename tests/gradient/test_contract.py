@@ -4,6 +4,7 @@ Two tables want an entry for it, and say so: its round by hand (`BY_HAND`), and 
 which it is FedAvg (`NEUTRAL`), or why there are none (`NO_NEUTRAL`).
 """
 
+import functools
 import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -211,10 +212,11 @@ def scaffold(h, cohort, t, server_rate):
         return h.gradient(who, at, rows) - h.kept(who, "control", np.zeros(5)) + c
 
     moved, counts = local_steps(h, cohort, t, step)
-    change = np.zeros(5)
+    change, m = np.zeros(5), h.training.momentum
     for who in cohort:
         old = h.memory[who]["control"]
-        new = old - c - moved[who] / (counts[who] * h.training.rate)
+        steps_ = (counts[who] - m * (1 - m ** counts[who]) / (1 - m)) / (1 - m)
+        new = old - c - moved[who] / (steps_ * h.training.rate)
         h.memory[who]["control"] = new * h.moving
         change = change + h.memory[who]["control"] - old
     h.server["control"] = c + change / len(h.data)
@@ -270,7 +272,9 @@ def per_fedavg(h, cohort, t, alpha):
     h.model = h.model + h.mean(local_steps(h, cohort, t, step)[0], alike(cohort))
 
 
-def pfedme(h, cohort, t, strength, inner_steps, inner_rate, beta):
+def pfedme(h, cohort, t, personal, strength, inner_steps, inner_rate, beta):
+    """w of a personal part is a client's own; the inner problem is about the whole of w."""
+
     def step(who, at, rows):
         near = at
         for _ in range(inner_steps):
@@ -278,26 +282,32 @@ def pfedme(h, cohort, t, strength, inner_steps, inner_rate, beta):
             near = near - inner_rate * h.moving * slope
         return strength * (at - near)
 
-    ends = [h.model + d for d in local_steps(h, cohort, t, step)[0].values()]
-    h.model = (1 - beta) * h.model + beta * sum(ends) / len(ends)
+    own, passes = PART[personal], [(h.moving, None)]
+    ends = [h.model + d for d in ends_of(h, cohort, t, own, passes, step).values()]
+    mean = (1 - beta) * h.model + beta * sum(ends) / len(ends)
+    h.model = np.where(own, h.model, mean)
+
+
+def ends_of(h, cohort, t, personal, passes, step=None):
+    """δ of clients that put their own part into the model; passes of (which part moves, epochs)."""
+    ends = {}
+    for who in cohort:
+        at, own = h.model.copy(), step and functools.partial(step, who)
+        if personal.any():
+            at[personal] = h.kept(who, "personal", h.model[personal])
+        for turn, (moving, epochs) in enumerate(passes):
+            at, _ = h.train(who, t, at, own, turn=turn, epochs=epochs, moving=moving)
+        if personal.any():
+            h.memory[who]["personal"] = at[personal]
+        ends[who] = at - h.model
+    return ends
 
 
 def with_personal(h, cohort, t, personal, passes):
-    """Clients put their own part into the model; passes of (which part moves, epochs)."""
-    ends = {}
-    for who in cohort:
-        own = h.kept(who, "personal", h.model[personal])
-        at = h.model.copy()
-        at[personal] = own
-        for turn, (moving, epochs) in enumerate(passes):
-            at, _ = h.train(who, t, at, turn=turn, epochs=epochs, moving=moving)
-        h.memory[who]["personal"] = at[personal]
-        ends[who] = at - h.model
-    shared = ~personal
-    h.model = h.model + shared * h.mean(ends)
+    h.model = h.model + ~personal * h.mean(ends_of(h, cohort, t, personal, passes))
 
 
-PART = {"head": HEAD, "extractor": EXTRACTOR, "model": HEAD | EXTRACTOR}
+PART = {"head": HEAD, "extractor": EXTRACTOR, "model": HEAD | EXTRACTOR, None: HEAD & EXTRACTOR}
 
 
 def fedsim(h, cohort, t, personal):
@@ -336,6 +346,7 @@ def orthogonal(h, rho, tau):
 
 
 CE = Term("cross-entropy")
+MOREAU = {"strength": 2.0, "inner_steps": 3, "inner_rate": 0.15, "beta": 0.8}
 BY_HAND = {
     "fedbabu": (descended(lambda: (CE,)), [{}]),
     "dot-regression": (descended(lambda: (Term("dot-regression"),)), [{}]),
@@ -378,7 +389,7 @@ BY_HAND = {
     "per-fedavg": (per_fedavg, [{"alpha": 0.5}]),
     "pfedme": (
         pfedme,
-        [{"strength": 2.0, "inner_steps": 3, "inner_rate": 0.15, "beta": 0.8}],
+        [{"personal": part, **MOREAU} for part in (None, "head", "extractor")],
     ),
     "fedsim": (fedsim, [{"personal": "head"}, {"personal": "extractor"}]),
     "fedalt": (
@@ -411,16 +422,19 @@ def put_together(job, params, names):
     return np.concatenate([np.asarray(params[name], np.float64).ravel() for name in names])
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("train", "name"), TURNS)
-def test_two_rounds_by_hand(train, name):
+def test_two_rounds_by_hand(train, name, momentum):
     """The model, the server's state and what clients remember, on five parameters or the head's."""
     if name not in BY_HAND:
         pytest.fail(f"{name}: write one round of it in NumPy and put it into BY_HAND")
     work, variants = BY_HAND[name]
     for settings in variants:
+        if train == "head" and settings.get("personal"):
+            continue  # a head alone has no other part to share
         expected = set(inspect.signature(gradient.catalogue()[name]).parameters)
         assert set(settings) == expected, f"{name}: BY_HAND should set all of {expected}"
-        compare_by_hand(train, name, work, settings)
+        compare_by_hand(train, name, work, settings, momentum)
 
 
 def federation_by_hand(train, name, settings, training):
@@ -445,8 +459,8 @@ def federation_by_hand(train, name, settings, training):
     return job, (Turned(*about, network=deep) if wide else Hand(*about)), start, order, shown
 
 
-def compare_by_hand(train, name, work, settings):
-    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02)
+def compare_by_hand(train, name, work, settings, momentum):
+    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02, momentum=momentum)
     job, hand, start, order, shown = federation_by_hand(train, name, settings, training)
     data, plan = hand.data, Plan(rounds=2, clients=2, seed=4)
     cohorts = [plan.cohort(list(data), t) for t in range(2)]
@@ -683,12 +697,16 @@ PERSONAL = [
     ("fedalt", {"personal": "extractor"}),
     ("fedper", {}),
     ("fedrep", {"head_epochs": 1}),
+    ("pfedme", {"personal": "head"}),
+    ("pfedme", {"personal": "extractor"}),
     ("local-only", {}),
 ]
 
 
 def test_every_method_with_a_personal_part_is_looked_at():
-    assert {n for n in METHODS if gradient.make(n).personal} == {n for n, _ in PERSONAL}
+    able = {n for n in METHODS if "personal" in gradient.settings_of(n)}
+    own = {n for n in METHODS if gradient.make(n).personal}
+    assert own | able == {n for n, _ in PERSONAL}
 
 
 @pytest.mark.parametrize(("name", "settings"), PERSONAL)
@@ -706,10 +724,12 @@ def test_personal_parts_stay_and_differ(name, settings):
     assert all(not np.array_equal(a, b) for i, a in enumerate(own) for b in own[:i])
 
 
-@pytest.mark.parametrize("name", ["fedsim", "fedalt", "fedper", "fedrep"])
-def test_what_a_client_sends_tells_only_what_its_personal_part_does(name):
+@pytest.mark.parametrize(
+    ("name", "settings"), [pair for pair in PERSONAL if gradient.make(*pair).personal == "head"]
+)
+def test_what_a_client_sends_tells_only_what_its_personal_part_does(name, settings):
     """A constant more in every bias changes no prediction: it may change nothing that is sent."""
-    job = Job(name, CNN, replace(GENTLE, decay=0.0), "model")
+    job = Job(name, CNN, replace(GENTLE, decay=0.0), "model", settings)
     biases = slice(NUMBERS["head"] - 3, None)
     own = np.random.default_rng(0).normal(0, 0.1, NUMBERS["head"]).astype(np.float32)
     answers = []
@@ -799,6 +819,7 @@ WRONG = [
     ("ditto", "strength", -1.0),
     ("ditto", "server_rate", 0),
     ("per-fedavg", "alpha", -0.1),
+    ("pfedme", "personal", "model"),
     ("pfedme", "strength", 0.0),
     ("pfedme", "inner_steps", 0),
     ("pfedme", "inner_steps", 1.5),

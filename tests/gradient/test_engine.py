@@ -597,6 +597,25 @@ def test_before_is_the_plain_accuracy(together, oll):
         assert hits[0].tolist() == [right.sum(), 0, 0]
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("oll", [True, False])
+def test_fedgela_is_tested_at_home_with_the_clients_own_frame(together, oll):
+    """Every class vector scaled by C·n_kc/n_k, as in training; also of a model trained further."""
+    data, params = at_work(), initial(JOB.model, None, 1)
+    job = replace(JOB, algorithm="fedgela", training=Training(rate=1e-9, batch=4, decay=0.0))
+    found = asked(job, Home(1, oll=oll), data, params, together=together)
+    plain = asked(JOB, Home(oll=oll), data, params, together=together)
+    assert any((hits[0] != plain[who][1][0]).any() for who, (_, hits) in found.items())
+    for who in ("c0", "c1", "c2"):
+        own = data[who]
+        shares = np.array([(own.labels == one).mean() for one in CLASSES])
+        scores = 4 * shares * head_scores(params, own.test_features)
+        if oll:
+            scores[:, shares == 0] = -np.inf
+        right = CLASSES[scores.argmax(axis=1)] == own.test_labels
+        assert found[who][1][:, 0].tolist() == [right.sum()] * 2
+
+
 def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
     """nn.Linear and torch's SGD, one optimizer for all epochs; the models along the way."""
     layer = nn.Linear(3, 4)
@@ -774,6 +793,33 @@ def test_clients_begin_at_home_with_the_model_they_keep(monkeypatch):
             slopes = {"head.weight": layer.weight.grad, "head.bias": layer.bias.grad}
             stepped = {n: start[n] - length * slopes[n].numpy() for n in start}
             assert_close(found[who][0], stepped)  # of length α or the inner rate, not η
+
+
+def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
+    """pFedMe's inner steps: both parts are held to where they begin, the personal one to itself."""
+    data = at_work((12, 5))
+    settings = {"personal": "head", "strength": 3.0, "inner_rate": 0.07}
+    training = Training(rate=0.3, batch=4, decay=0.0)
+    job = Job("pfedme", Spec(4, 1, network="scale"), training, "model", settings)
+    start, rng = initial(job.model, None, 1), np.random.default_rng(0)
+    for client in data.values():
+        client.memory["personal"] = rng.normal(size=8).astype(np.float32)
+    found = stages(monkeypatch, job, Home(), data, start)
+    for who, client in data.items():
+        scale = torch.from_numpy(start["extractor.scale"].copy()).requires_grad_()
+        own = torch.from_numpy(client.memory["personal"].copy()).requires_grad_()
+        begun = [scale.detach().clone(), own.detach().clone()]
+        x = torch.from_numpy(client.features[:, 0])
+        y = torch.from_numpy(np.searchsorted(CLASSES, client.labels))
+        for rows in shuffle(secret_of(6, who), len(y), 1, 4, -1):
+            logits = scale * x[rows, None] * own[:4] + own[4:]
+            slopes = torch.autograd.grad(F.cross_entropy(logits, y[rows]), [scale, own])
+            with torch.no_grad():
+                for at, slope, first in zip([scale, own], slopes, begun, strict=True):
+                    at -= 0.07 * (slope + 3.0 * (at - first))
+        model = found[who][0]
+        got = np.concatenate([model["extractor.scale"], flat(model, ("head.weight", "head.bias"))])
+        np.testing.assert_allclose(got, torch.cat([scale, own]).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_nan_at_home_is_named():

@@ -144,14 +144,50 @@ def test_a_later_phase_that_stops_early_has_its_last_point():
 
 @pytest.mark.parametrize("method", ["Ditto", "Per-FedAvg", "pFedMe", "local-only"])
 def test_the_accuracy_of_a_personal_training_is_that_of_what_clients_share(digits, method):
-    results, stage = tell(digits, parsed(f"Fed3R + {method}-6(head)"))
+    results, stage = tell(digits, parsed(f"none + {method}-6"))
     assert results["accuracy"] == World(digits).accuracy(stage)
     first, *_, last = (point["accuracy"] for point in results["curve"])
     assert results["accuracy"] == last
     assert (first == last) == (method == "local-only")
-    at_home = told(digits, f"Fed3R + {method}-6(head) + FP-1(head)")
+    at_home = told(digits, f"none + {method}-6 + FP-1(head)")
     assert at_home["accuracy"] == results["accuracy"]
     assert at_home["curve"][-1]["accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("none", 0.1),
+        ("ETF", 0.1),
+        ("OLL(none)", 0.01),
+        ("OLL(ETF)", 0.01),
+        ("Fed3R", 0.001),
+        ("OLL(Fed3R)", 0.001),
+    ],
+)
+def test_the_rate_of_the_papers_at_home(digits, text, rate):
+    """A tenth after a closed form, a tenth by OLL whatever came before; the head alone has both."""
+    stage = tell(digits, parsed(text))[1]
+    job, _ = check(World(digits), stage, parsed("FP(head)").phases[-1])
+    assert job.training.rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "usual"), [("pFedMe", "inner_rate", 0.1), ("Per-FedAvg", "alpha", 0.01)]
+)
+def test_rates_inside_a_method_follow_the_learning_rate_unless_they_are_given(
+    digits, method, setting, usual
+):
+    """After a closed-form head the usual ones were a hundred times too long."""
+    for init, scale in (("none", 1.0), ("ETF", 1.0), ("Fed3R", 0.01)):
+        job = tell(digits, parsed(f"{init} + {method}-1(lr=0.02)"))[1].job
+        assert job.settings[setting] == pytest.approx(usual * scale)
+        given = tell(digits, parsed(f"{init} + {method}-1({setting}=0.3)"))[1].job
+        assert given.settings[setting] == 0.3
+        assert given.training.rate == pytest.approx(0.1 * scale)
+    results = told(digits, f"Fed3R + {method}-20")
+    assert results["accuracy"] > results["curve"][0]["accuracy"] - 0.02
+    assert share(results, "after") > share(results, "before") - 0.005
 
 
 @pytest.mark.parametrize("frame", ["ETF", "Orthonormal"])
@@ -196,6 +232,9 @@ def test_test_classes_that_nobody_trains_on_cannot_be_diagnosed(tmp_path):
         ("none(x=1)", "none"),
         ("Fed3R + prior(foo=1)", "prior"),
         ("Fed3R + FedAlt-2(φ)", "extractor"),
+        ("Fed3R + FedSim-2(ψ)", "network .* whose head is personal and the other part shared"),
+        ("Fed3R + pFedMe-2(ψ)", "network .* whose head is personal and the other part shared"),
+        ("Fed3R + pFedMe-2(f)", "personal: expected one of extractor, head, got 'model'"),
         ("Fed3R + ridge + FP(head)", "ridge"),
         ("Fed3R + ridge + prior", "both"),
         ("Fed3R + FedAvg-2(head, lr=0.1, rate=0.01)", "one of lr and rate"),
@@ -378,6 +417,44 @@ def test_clients_that_share_a_part_of_a_model_have_no_accuracy_together(pictures
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "clients share a part of a model" in page
     assert "Nothing was evaluated" not in page
+
+
+@pytest.mark.parametrize("method", ["FedSim", "FedAlt", "pFedMe"])
+@pytest.mark.parametrize(("personal", "shared"), [("ψ", "extractor"), ("φ", "head")])
+def test_the_part_that_is_named_stays_with_the_client(pictures, method, personal, shared):
+    """And the other alone is sent: 2b bytes a round and client, or 2dC."""
+    start = tell(pictures, parsed("none"))[1]
+    results, stage = tell(pictures, parsed(f"none + {method}-1({personal}, lr=0.1)"))
+    moved = {n.partition(".")[0] for n, a in start.params.items() if (a != stage.params[n]).any()}
+    assert moved == {shared}
+    first, last = results["curve"]
+    b = sum(a.size for n, a in start.params.items() if n.startswith("extractor."))
+    sent, kept = (b, 129 * 3) if shared == "extractor" else (128 * 3, b)  # a formula has no bias
+    assert last["formula_up"] - first["formula_up"] == 2 * 4 * sent
+    assert last["accuracy"] is None
+    memories = [client.memory for client in pictures.simulator.data.values()]
+    assert [len(own["personal"]) for own in memories if own] == [kept, kept]
+
+
+def test_fedgela_at_home_has_the_clients_own_frame_and_the_shared_model_the_plain_one(tmp_path):
+    """An extractor that has not moved: what differs is the frame."""
+    config = painted(tmp_path)
+    for path in tmp_path.glob("c*/*/*.png"):
+        most = int(path.parts[-3][1:]) % 3
+        if path.parts[-2] != f"k{most}" and int(path.stem) % 2:
+            path.unlink()
+    prepared = prepare(make_config(config))
+    start = told(prepared, "ETF")
+    assert start["personal"]["before"] == start["personal"]["after"]
+    text = "ETF + FedGELA-1(lr=1e-9)"
+    still, further = told(prepared, text), told(prepared, f"{text} + FP-1(lr=1e-9)")
+    assert still["accuracy"] == start["accuracy"]
+    for results in (still, further):
+        assert results["personal"]["before"] == start["personal"]["before"]
+        assert results["personal"]["after"] != results["personal"]["before"]
+    assert still["personal"] == further["personal"]
+    other = told(prepared, f"{text} + FP-1(like=fedbabu, lr=1e-9)")
+    assert other["personal"] == start["personal"]
 
 
 def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):

@@ -129,9 +129,13 @@ def _balanced(seen: Seen, term: Term) -> Tensor:
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
 
 
+def frequencies(counts: Tensor) -> Tensor:
+    """C·n_kc/n_k, k×C: by what FedGELA's client scales each class vector; 1 for equal counts."""
+    return counts.shape[1] * (counts / counts.sum(dim=1, keepdim=True))
+
+
 def _scaled(seen: Seen, term: Term) -> Tensor:
-    share = seen.held / seen.held.sum(dim=1, keepdim=True)
-    logits = seen.scores * (seen.rows.shape[1] * share)[:, None]
+    logits = seen.scores * frequencies(seen.held)[:, None]
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
 

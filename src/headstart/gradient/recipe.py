@@ -86,14 +86,17 @@ class Local:
 
 @dataclass(frozen=True)
 class End:
-    """What a client knows when it has trained: also its model, and how many steps that took."""
+    """What a client knows when it has trained: also its model, and how many steps that took.
+
+    `steps`: as many as would lead as far without momentum, an axis of clients.
+    """
 
     params: Tree
     local: Local
-    steps: Any  # an axis of clients
+    steps: Any
 
     def by_step(self, tree: Tree) -> dict[str, Any]:
-        """tree/(Tη), for a client's own number of steps T."""
+        """tree/(T′η), for a client's own number of steps T′."""
         return {
             name: array / (spread(self.steps, array) * self.local.rate)
             for name, array in tree.items()
@@ -168,7 +171,9 @@ class Recipe:
     objective: Objective = CROSS_ENTROPY
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone
+    own_frame: bool = False  # a client's rows are scaled by its class frequencies, in its test too
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
+    inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain

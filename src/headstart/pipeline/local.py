@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ BATCH, EPOCHS = 64, 25
 
 def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Every setting of training alone."""
-    from dataclasses import replace
-
     planned(phase, context, replace(state, spec=context.spec(None)))
     return state
 
@@ -76,6 +74,13 @@ def _like(state: ModelState, said: Any) -> tuple[str, dict[str, Any]]:
     return algorithm_named("like", str(said)), {}
 
 
+def _as_trained(state: ModelState) -> Job:
+    """The model as it is, which predicts as its last training says (FedGELA: by a client's own
+    frame)."""
+    algorithm, settings = _like(state, None)
+    return replace(state.plain, algorithm=algorithm, settings=settings)
+
+
 def algorithm_named(what: str, said: str) -> str:
     """Its name in the catalogue, however the notation may write it (FedDr+)."""
     names = {folded(name): name for name in gradient.catalogue()}
@@ -98,7 +103,7 @@ def evaluate(
     """
     classes = context.classes
     home = home or Home(**_begun(context, state))
-    job = job or state.job or state.plain
+    job = job or state.job or _as_trained(state)
     arrays = broadcast(job, state.params, {}, classes)
     carried = linear_head(context, state).prior
     if carried is not None:
