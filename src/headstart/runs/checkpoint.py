@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.backbones.need import need
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, WireError
 from headstart.federation.simulator import Simulator
 from headstart.files import write_bytes
 from headstart.gradient.loop import State
+from headstart.statistics import wire
 
 _PLAIN = ("round", "best", "best_round", "down")
 
@@ -40,16 +40,16 @@ class Checkpoint:
             "story": dict(story),
         }
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        write_bytes(self.path, need("safetensors.numpy").save(arrays))
+        write_bytes(self.path, wire.encode("checkpoint", arrays))
 
     def load(self, simulator: Simulator) -> tuple[int, State, dict[str, Any]] | None:
         """(phase, state, story) as they were saved; the simulator gets its memories back."""
         if not self.path.exists():
             return None
         try:
-            arrays = need("safetensors.numpy").load(self.path.read_bytes())
+            arrays = wire.decode_file(self.path.read_bytes(), "checkpoint")
             about = json.loads(arrays.pop("about").tobytes())
-        except Exception as error:  # the library has its own kinds
+        except WireError as error:
             raise HeadstartError(f"checkpoint: cannot read {self.path}: {error}") from None
         clients = list(simulator.data.values())
         found: dict[str, dict[str, NDArray[Any]]] = {}

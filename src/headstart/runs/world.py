@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.backbones.need import need
 from headstart.data.backbones.weights import load_into
 from headstart.files import write_bytes
 from headstart.gradient.follow import features_of
@@ -27,6 +26,7 @@ from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.federate import Prepared, lattice_bound
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.meter import Meter
+from headstart.statistics import wire
 
 Params = dict[str, NDArray[Any]]
 Point = Mapping[str, Any]
@@ -52,14 +52,13 @@ class Stage:
     last: Job | None = None  # of the last training, whose objective clients go on with at home
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
-        """All parameters by name, and what they are, as safetensors.
+        """All parameters by name, and what they are (`about`, JSON), as safetensors.
 
         `images`: what was done to the colours of those it was trained on.
         """
         told = {**self.spec.plain(), **({"images": images} if images else {})}
-        about = {"headstart": json.dumps(told)}  # one entry: the library has no order of its own
-        arrays = {name: np.ascontiguousarray(array) for name, array in self.params.items()}
-        write_bytes(path, need("safetensors.numpy").save(arrays, metadata=about))
+        about = np.frombuffer(json.dumps(told).encode(), np.uint8)
+        write_bytes(path, wire.encode("model", {**self.params, "about": about}))
 
     @property
     def blind(self) -> bool:
