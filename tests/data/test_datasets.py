@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headstart.data.datasets import Dataset, load
 from headstart.data.table import text_labels
-from headstart.errors import DataError
+from headstart.errors import DataError, HeadstartError
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [4.0, 1e-3], [7.0, 8.0]])
 Y = ["cat", "dog", "cat", "dog"]
@@ -216,7 +216,8 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     path = tmp_path / "x.parquet"
     path.write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refuse(path, r'pip install "headstart\[parquet\]"')
+    with pytest.raises(HeadstartError, match=r'x\.parquet: .*pip install "headstart\[parquet\]"'):
+        load(path)
 
 
 def store(root, where, values):

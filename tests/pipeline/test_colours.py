@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors import safe_open
 from typer.testing import CliRunner
 
 from headstart import HeadstartError, LinearHead
@@ -25,6 +24,7 @@ from headstart.pipeline.execute import run
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.training import tell
 from headstart.pipeline.stories import compare, run_sentence
+from headstart.statistics import wire
 
 SIDE, CLIENTS = 8, 6
 
@@ -226,8 +226,8 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
     models = [tmp_path / name / "model.safetensors" for name in ("one", "two")]
     assert models[0].read_bytes() == models[1].read_bytes()
-    with safe_open(models[0], "numpy") as file:
-        about = json.loads(file.metadata()["headstart"])["images"]
+    held = wire.decode_file(models[0].read_bytes(), "model")
+    about = json.loads(held["about"].tobytes())["images"]
     assert about["augment"] == "fedrdn"
     assert len(about["outside"]["mean"]) == 3
     plain = run_sentence(told(photos, phases=text), tmp_path / "plain")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from headstart.data.table import Columns, Features, Table, as_features, assemble, text_labels
 from headstart.errors import DataError
 from headstart.labels import as_labels
+from headstart.optional import require
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Lines: TypeAlias = list[tuple[int, list[str]]]  # of a CSV file: the line number, the cells
@@ -148,17 +149,11 @@ def _is_finite(cell: str) -> bool:
 
 def read_parquet(path: Path, columns: Columns) -> Table:
     """The columns of a CSV file, or one column `features` of lists in place of the numeric ones."""
+    parquet, pyarrow = (require(name, what=str(path)) for name in ("pyarrow.parquet", "pyarrow"))
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(
-            f'{path}: Parquet files need pyarrow: pip install "headstart[parquet]"'
-        ) from None
-    try:
-        with pq.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             table = file.read()
-    except pa.ArrowException as error:
+    except pyarrow.ArrowException as error:
         raise DataError(f"{path}: expected a Parquet file: {error}") from error
     columns.check(path, table.column_names)
     roles = {role: c for role, c in columns.roles().items() if c in table.column_names}

@@ -23,6 +23,7 @@ from headstart.deploy.steps import made_ready
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload
 from headstart.federation.simulator import Simulator
+from headstart.optional import require
 
 Held = ClientData | Callable[[], ClientData]  # samples, or how a worker gets them
 
@@ -76,7 +77,7 @@ class Cluster:
     _homes: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        ray = _ray()
+        ray = require("ray")
         if not self.data:
             raise DataError("federation: expected at least one client, got none")
         if not ray.is_initialized():
@@ -99,7 +100,7 @@ class Cluster:
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Upload]:
         """A sum a worker, as they come."""
-        ray = _ray()
+        ray = require("ray")
         words = ray.put(dict(broadcast or {}))  # once a machine, not once a worker
         left = {
             actor.total.remote(step, words, names): names for actor, names in self._asked(cohort)
@@ -120,7 +121,7 @@ class Cluster:
     def evaluate(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> dict[str, NDArray[np.float64]]:
-        words = _ray().put(dict(broadcast or {}))
+        words = require("ray").put(dict(broadcast or {}))
         asked = [actor.evaluate.remote(step, words, names) for actor, names in self._asked(cohort)]
         found: dict[str, NDArray[np.float64]] = {}
         for answer in asked:
@@ -179,18 +180,10 @@ class _Worker:
 
 def _got(answer: Any) -> Any:
     """An answer; a mistake in a client's data is told as in one process."""
-    ray = _ray()
+    ray = require("ray")
     try:
         return ray.get(answer)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, HeadstartError):
             raise type(error.cause)(*error.cause.args) from None
         raise
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise HeadstartError('a cluster needs Ray: pip install "headstart[ray]"') from None
-    return ray

@@ -18,10 +18,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.deploy.private import write_private
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
+from headstart.optional import require
 from headstart.pipeline.config import parsed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -135,7 +135,7 @@ def init(folder: Path, plan: Plan) -> None:
     folder = check_folder(folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HeadstartError(f"output: {folder} is there already; name a new folder")
-    need("cryptography")
+    require("cryptography", "flower")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -222,7 +222,7 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
 
     The public half of its key stays with the operator, who registers it.
     """
-    need("cryptography")
+    require("cryptography", "flower")
     from headstart.deploy.certificates import node_key
 
     check_name(name)

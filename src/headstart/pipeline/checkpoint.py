@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, WireError
 from headstart.federation.protocol import Arrays
 from headstart.files import write_bytes
 from headstart.gradient.loop import State
 from headstart.gradient.refit import RunningTotal
-from headstart.optional import need
+from headstart.statistics import wire
 
 _PLAIN = ("round", "best", "best_round", "up", "down")
 
@@ -58,16 +58,16 @@ class Checkpoint:
         if running is not None and running.vector is not None:
             arrays["refit/0/vector"] = running.vector
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        write_bytes(self.path, need("safetensors.numpy").save(arrays))
+        write_bytes(self.path, wire.encode("checkpoint", arrays))
 
     def load(self) -> Saved | None:
         """What was saved last, if anything was."""
         if not self.path.exists():
             return None
         try:
-            arrays = need("safetensors.numpy").load(self.path.read_bytes())
+            arrays = wire.decode_file(self.path.read_bytes(), "checkpoint")
             about = json.loads(arrays.pop("about").tobytes())
-        except Exception as error:  # the library has its own kinds
+        except WireError as error:
             raise HeadstartError(f"checkpoint: cannot read {self.path}: {error}") from None
         found: dict[str, dict[str, NDArray[Any]]] = {}
         for key, array in arrays.items():

@@ -21,12 +21,12 @@ from headstart.federation.protocol import Federation, Step
 from headstart.files import write_bytes
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
-from headstart.optional import need
 from headstart.pipeline.colours import Colours
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.pipeline.inputs import Progress, silent
 from headstart.results import Arrival, PersonalScores
+from headstart.statistics import wire
 from headstart.statistics.exact import bound_for
 
 if TYPE_CHECKING:
@@ -63,15 +63,14 @@ class ModelState:
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
-        """All parameters by name, and what they are, as safetensors.
+        """All parameters by name, and what they are (`about`, JSON), as safetensors.
 
         `images`: what was done to the colours of those it was trained on.
         """
         assert self.spec is not None
         facts = {**self.spec.plain(), **({"images": images} if images else {})}
-        about = {"headstart": json.dumps(facts)}  # one entry: the library has no order of its own
-        arrays = {name: np.ascontiguousarray(array) for name, array in self.params.items()}
-        write_bytes(path, need("safetensors.numpy").save(arrays, metadata=about))
+        about = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        write_bytes(path, wire.encode("model", {**self.params, "about": about}))
 
     @property
     def data_free(self) -> bool:

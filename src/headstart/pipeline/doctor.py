@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 from collections.abc import Iterator
@@ -14,15 +13,8 @@ from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.backbones.text import TEXTS
 from headstart.data.backbones.weights import WeightFile, WeightFolder
 from headstart.errors import HeadstartError
+from headstart.optional import EXTRAS, missing, pip_name
 
-_EXTRAS = {
-    "vision": "onnxruntime",
-    "torch": "torch",
-    "flower": "flwr",
-    "ray": "ray",
-    "text": "safetensors",
-    "parquet": "pyarrow",
-}
 _CORE = ("numpy", "scipy", "scikit-learn", "matplotlib")
 
 
@@ -32,9 +24,10 @@ def findings() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} on {platform.system()}"
     for name in _CORE:
         yield name, _version(name)
-    for extra, module in _EXTRAS.items():
-        there = importlib.util.find_spec(module) is not None
-        yield f"extra {extra}", f"yes ({module})" if there else f"no ({module} is not installed)"
+    for extra, packages in EXTRAS.items():
+        absent = missing(extra)
+        named = ", ".join(map(pip_name, absent or packages))
+        yield f"extra {extra}", f"no (without {named})" if absent else f"yes ({named})"
     for name, network in NETWORKS.items():
         yield f"weights {name}", _weights(network.weights)
     for name, reader in TEXTS.items():

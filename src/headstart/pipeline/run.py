@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headstart import __version__
+from headstart import __version__, optional
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
@@ -37,6 +37,7 @@ from headstart.writers import writer
 def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
     """Every phase's settings, before any of them is carried out."""
     if pipeline.trains or context.config.network:
+        optional.check("torch", "pipeline")
         from headstart.pipeline.networks import check_network
 
         check_network(context)

@@ -10,10 +10,10 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.backbones.weights import WeightFile
 from headstart.errors import DataError
+from headstart.optional import require
 
 USUAL = Preprocess()
 _OFFICIAL = "https://download.pytorch.org/models/"
@@ -33,7 +33,7 @@ class Network:
 
     def build(self) -> Any:
         """The torch module, without the published weights."""
-        need("torch")
+        require("torch", "vision")
         return importlib.import_module(f"{__package__}.networks.{self.name}").build()
 
     def fitting(self, preprocess: Preprocess | None) -> Preprocess:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
+from headstart.optional import require
 
 Floats: TypeAlias = NDArray[np.float32]
 _TINY = np.float32(1e-12)  # added to variances, as in training
@@ -120,7 +120,7 @@ def _gelu(x: Floats) -> Floats:
 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
-    library = need("safetensors")
+    library = require("safetensors")
     try:
         with library.safe_open(path, framework="numpy") as file:
             held = set(file.keys())

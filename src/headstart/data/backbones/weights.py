@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
 from headstart.files import write_bytes
+from headstart.optional import require
 
 _DIGEST = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")
 _SECONDS = 60
@@ -159,7 +159,7 @@ def _refuse(path: Path, begin: str, found: str, why: str) -> None:
 
 def load_into(module: Any, path: Path) -> None:
     """The file's tensors into the module: the same names and shapes, nothing missing or left."""
-    torch = need("torch")
+    torch = require("torch", "vision")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damage provokes
