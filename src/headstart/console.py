@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from headstart.errors import SkippedWarning
 from headstart.files import write_text
 
 out = Console()
 err = Console(stderr=True)
-LEFT_OUT = "left out: "  # how `runs.inputs` begins to tell of an image it skips
 
 
 @contextmanager
@@ -36,9 +37,6 @@ def bar(unit: str = "") -> Iterator[Any]:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, of: int) -> None:
-            if what.startswith(LEFT_OUT):  # stays when the bars are gone
-                bars.console.print(what, markup=False, highlight=False, soft_wrap=True)
-                return
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=of)
             bars.update(tasks[what], completed=done)
@@ -140,6 +138,20 @@ def show_end(results: dict[str, Any], folder: Path) -> None:
             f"{bits['pooled_digest'][:16]}…: {word}"
         )
     say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
+
+
+def show_skipped() -> None:
+    """From now on, what is left out of a user's data is one line, said once; it stays when a
+    progress bar is gone."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, SkippedWarning):
+            err.print(f"left out: {message}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            usual(message, category, *rest, **more)
+
+    warnings.showwarning = show
 
 
 def show_change(model: Any, what: str) -> None:

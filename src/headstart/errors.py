@@ -11,6 +11,10 @@ class DataError(HeadstartError):
     """A dataset, file or partition that cannot be used as asked."""
 
 
+class SkippedWarning(UserWarning):
+    """Something among a user's data that was left out; its text is one line."""
+
+
 class SolveError(HeadstartError):
     """A total from which a head cannot be solved."""
 

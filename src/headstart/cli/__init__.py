@@ -22,6 +22,7 @@ from headstart.console import (
     show_end,
     show_results,
     show_rows,
+    show_skipped,
     write_csv,
 )
 from headstart.errors import HeadstartError
@@ -56,6 +57,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without → shows ?
+    show_skipped()
     try:
         app()
     except HeadstartError as error:

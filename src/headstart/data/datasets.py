@@ -13,6 +13,7 @@ from headstart.data import checks, files
 from headstart.data.stratify import held_out
 from headstart.data.table import Columns, Features, as_features
 from headstart.errors import DataError
+from headstart.files import readable
 from headstart.labels import Labels, as_labels
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -118,7 +119,7 @@ def load(
     split: str = "split",
     labelled: bool = True,
 ) -> Dataset:
-    """A dataset by name ("digits"), or from a .csv, .parquet or .npz file or a folder.
+    """A dataset by name ("digits"), or from a .csv, .tsv, .parquet or .npz file or a folder.
 
     The keywords name the columns (arrays) of a file; only the label is required, unless a name
     other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
@@ -128,7 +129,7 @@ def load(
         return _digits()
     path = Path(source)
     table = files.read(path, Columns(label, client, domain, split, labelled))
-    name = path.resolve().name if path.is_dir() else path.stem
+    name = readable(path.resolve().name if path.is_dir() else path.stem)
     return Dataset(name, table.features, table.labels, table.clients, table.domains, table.test)
 
 

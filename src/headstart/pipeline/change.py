@@ -11,7 +11,7 @@ from headstart.errors import HeadstartError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, perform
 from headstart.federation.simulator import secret_of
-from headstart.files import write_bytes
+from headstart.files import readable, write_bytes
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.experiment import read_data
 from headstart.pipeline.folder import RunFolder
@@ -19,7 +19,7 @@ from headstart.pipeline.folder import RunFolder
 
 def add(path: str | Path, client: str, data: str) -> LinearHead:
     """Measure a new client's samples and put them into the total and the model."""
-    folder = RunFolder(Path(path))
+    folder, client = RunFolder(Path(path)), readable(client)
     config, head, members = folder.config, folder.head(), folder.members()
     _settle(folder, head)
     if not client:
@@ -40,7 +40,7 @@ def forget(path: str | Path, client: str, data: str | None = None) -> LinearHead
 
     Without a kept upload, the client's own `data` are measured again: the same bytes.
     """
-    folder = RunFolder(Path(path))
+    folder, client = RunFolder(Path(path)), readable(client)
     head, members = folder.head(), folder.members()
     settled = _settle(folder, head)
     if client not in members and settled and folder.upload_path(client).exists():

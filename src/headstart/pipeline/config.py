@@ -67,8 +67,8 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    data: str = Field(description="digits, a .csv, .parquet or .npz file, or a folder")
-    text: str | None = Field(None, description="the column of sentences in a .csv file of text")
+    data: str = Field(description="digits, a .csv, .tsv, .parquet or .npz file, or a folder")
+    text: str | None = Field(None, description="the column of sentences in a .csv or .tsv file")
     extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")
     weights: str | None = Field(None, description="its weight file, if not found by itself")
     download: bool = Field(False, description="fetch published weights when nothing is here")

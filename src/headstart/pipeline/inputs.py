@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from headstart.data.datasets import Dataset, load
+from headstart.data.delimited import TABLES
 from headstart.data.image_set import CorruptImage
 from headstart.data.images import ImageSet, is_images, load_images
 from headstart.data.sample_set import SampleSet
 from headstart.data.texts import load_texts
-from headstart.errors import DataError, HeadstartError
+from headstart.errors import DataError, HeadstartError, SkippedWarning
 from headstart.files import write_bytes
 
 Progress = Callable[[str, int, int], None]  # what, done, of
@@ -97,7 +99,7 @@ def holds_images(source: str) -> bool:
 
 def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:
     """Whether a head of sentences takes the table at `source` for one of sentences."""
-    return bool(about and "text" in about) and Path(source).suffix.lower() == ".csv"
+    return bool(about and "text" in about) and Path(source).suffix.lower() in TABLES
 
 
 def _images(
@@ -149,7 +151,7 @@ def _extracted(
         on_corrupt="skip" if how.skip_corrupt else "error",
     )
     for where, reason in features.corrupt:
-        progress(f"left out: {where}: {reason}", 1, 1)
+        warnings.warn(f"{where}: {reason}", SkippedWarning, stacklevel=2)
     names = tuple(name(i) for i in range(len(samples)) if features.kept[i])
     return Input(as_dataset(samples, features), _about(how, network), network.bound, names)
 

@@ -115,7 +115,7 @@ class NodeSettings(Columns):
     """What `node.toml` says; its owner writes it, and the server neither reads nor changes it.
 
     client     the name this node was registered under
-    data       a folder class/file, or a .csv, .parquet or .npz file
+    data       a folder class/file, or a .csv, .tsv, .parquet or .npz file
     folder     private: the node's secret, and the receipts of what it sent
     extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
