@@ -12,10 +12,12 @@
 
 `HEAD-FT(algorithm, settings)` is `HEAD(settings) + algorithm(follow=true)`: the head's statistics
 follow the extractor that the algorithm moves. A sentence is flat: OLL stands after the phases that
-its parentheses hold. Names are those of the caller's catalogues; no method is known here.
+its parentheses hold. Names are those of the caller's registries, `my_module:MyHead` for an object
+that has no other; no method is known here.
 """
 
+from headstart.registry import folded
 from headstart.sentences.parser import PERSONAL, parse
-from headstart.sentences.sentence import Phase, Sentence, Value, folded, from_plain, to_plain
+from headstart.sentences.sentence import Phase, Sentence, Value, from_plain, to_plain
 
 __all__ = ["PERSONAL", "Phase", "Sentence", "Value", "folded", "from_plain", "parse", "to_plain"]

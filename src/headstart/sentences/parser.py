@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from headstart.errors import HeadstartError
+from headstart.registry import folded
 from headstart.sentences.sentence import (
     COUNTS,
     PARTS,
@@ -17,7 +18,6 @@ from headstart.sentences.sentence import (
     Sentence,
     Value,
     disorder,
-    folded,
     is_plain,
     made,
     started,
@@ -29,7 +29,7 @@ PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed", "ridge": "closed"
 # A + that touches a word is the word's where no phase can follow: "FedDr+ + FP", "FedDr+(f)".
 _TOKEN = re.compile(
     r"""-?[0-9]+(?:\.[0-9]*)?[eE]\+[0-9]+ | "(?:[^"\\]|\\.)*" | '[^']*'
-    | [\w.\-‐‑‒–−]+ (?: \+ (?=\s*(?:[-+(),]|\Z)) (?:-[0-9]+[kK]?)? )? | \S""",
+    | [\w.:\-‐‑‒–−]+ (?: \+ (?=\s*(?:[-+(),]|\Z)) (?:-[0-9]+[kK]?)? )? | \S""",
     re.VERBOSE,
 )
 _DASHES = str.maketrans("‐‑‒–−", "-----")  # in sentences copied from a PDF

@@ -7,12 +7,12 @@ import json
 import math
 import re
 import reprlib
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headstart.errors import HeadstartError
+from headstart.registry import NAME, QUALIFIED, folded
 
 Value = bool | int | float | str
 KINDS = {  # in the order of a sentence
@@ -28,7 +28,6 @@ COUNTS = {"train": "rounds", "personal": "rounds", "full": "epochs"}
 _WORDS = {"model": "f m model", "extractor": "φ phi varphi extractor", "head": "ψ psi head"}
 PARTS = {word: part for part, words in _WORDS.items() for word in words.split()}
 _OWNERS = {"none": "init", "oll": "closed", "fp": ""}  # words that only one kind may be called
-_NAME = re.compile(r"(?!.*-[0-9]{1,12}[kK]?\Z)[^\W\d_][\w.-]*\+?")  # "-50" at the end is rounds
 _SETTING = re.compile(r"[^\W\d]\w*")
 _BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
 
@@ -131,12 +130,6 @@ def disorder(phases: tuple[Phase, ...]) -> Iterator[tuple[int, str]]:
             yield index, f"expected a closed-form head that {phase} lets follow, got none"
 
 
-def folded(name: str) -> str:
-    """How names are compared: "Fed3R-RF" is "fed3r_rf", ℳ is m, "FedDr+" is "feddr-plus"."""
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return plain.replace("-", "").replace("_", "").replace("+", "plus")
-
-
 def is_plain(value: object) -> bool:
     """Whether a setting may have this value: text and YAML give it back as it was."""
     if isinstance(value, int):
@@ -154,7 +147,7 @@ def _faults(phase: Phase) -> Iterator[str]:
     kind, name, part, count = phase.kind, phase.name, phase.part, phase.rounds
     if kind not in list(KINDS):
         yield f"expected a kind among {', '.join(KINDS)}, got {_shown(kind)}"
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not (NAME.fullmatch(name) or QUALIFIED.fullmatch(name)):
         yield f"expected the name of a method, got {_shown(name)}"
     if folded(name) in PARTS or _OWNERS.get(folded(name), kind) != kind:
         yield f"expected the name of {KINDS[kind]}, got {name!r}, which means something else"
