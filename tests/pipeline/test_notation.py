@@ -117,6 +117,15 @@ def test_what_the_papers_write(text):
     assert list(read(text).phases) == MEANT[text]
 
 
+def test_qualified_names_are_said_as_they_are():
+    """An object that nobody registered is known by where it was defined."""
+    own = {"heads": ["__main__:My_Head"], "algorithms": {"my.module:fed_x": "train"}}
+    sentence = parse("__main__:My_Head(a=1) + my.module:fed_x-5(ψ, b=c)", **own)
+    assert sentence.init == init("__main__:My_Head", a=1)
+    assert sentence.phases[1] == train("my.module:fed_x", "head", 5, b="c")
+    assert parse(str(sentence), **own) == from_plain(to_plain(sentence)) == sentence
+
+
 def test_canonical_text():
     text = "Fed3R_RF ( ridge = gcv,dimension=5k )+FedAvg(head, lr=0.010)-1k + oll + FP-25(SGD, psi)"
     said = "OLL(fed3r-rf(dimension=5000, ridge=gcv) + fedavg-1000(ψ, lr=0.01)) + FP-25(ψ)"

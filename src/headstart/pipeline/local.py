@@ -17,9 +17,10 @@ from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.steps import Job, broadcast
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.personalize import linear_head, need_tests, scored
-from headstart.pipeline.phases import Phase, folded
+from headstart.pipeline.phases import Phase
 from headstart.pipeline.rates import rate_scale
 from headstart.pipeline.training import one_name, only_part, trainable, trained_part
+from headstart.registry import folded
 
 BATCH, EPOCHS = 64, 25
 

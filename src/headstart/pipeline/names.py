@@ -6,7 +6,7 @@ import functools
 import re
 
 from headstart import gradient, heads
-from headstart.pipeline.phases import folded
+from headstart.registry import folded
 
 _TITLE = re.compile(r"([^(:]+?)\s*[(:]")  # "FedAvg (McMahan et al. 2017): local SGD"
 

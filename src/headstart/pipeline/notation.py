@@ -24,8 +24,9 @@ from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from headstart.errors import HeadstartError
-from headstart.pipeline.phases import KINDS, PARTS, Phase, Value, folded, is_plain
+from headstart.pipeline.phases import KINDS, PARTS, Phase, Value, is_plain
 from headstart.pipeline.pipeline import Pipeline, disorder, started
+from headstart.registry import folded
 
 # What a client does alone: by gradient inside FP(…), or in closed form under its own name.
 PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed", "ridge": "closed"}
@@ -33,7 +34,7 @@ PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed", "ridge": "closed"
 # A + that touches a word is the word's where no phase can follow: "FedDr+ + FP", "FedDr+(f)".
 _TOKEN = re.compile(
     r"""-?[0-9]+(?:\.[0-9]*)?[eE]\+[0-9]+ | "(?:[^"\\]|\\.)*" | '[^']*'
-    | [\w.\-‐‑‒–−]+ (?: \+ (?=\s*(?:[-+(),]|\Z)) (?:-[0-9]+[kK]?)? )? | \S""",
+    | [\w.:\-‐‑‒–−]+ (?: \+ (?=\s*(?:[-+(),]|\Z)) (?:-[0-9]+[kK]?)? )? | \S""",
     re.VERBOSE,
 )
 _DASHES = str.maketrans("‐‑‒–−", "-----")  # in texts copied from a PDF

@@ -13,12 +13,12 @@ import json
 import math
 import re
 import reprlib
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headstart.errors import HeadstartError
+from headstart.registry import folded
 
 if TYPE_CHECKING:
     from headstart.pipeline.context import ModelState, PipelineContext
@@ -346,12 +346,6 @@ def method_name(method: Any) -> Any:
     from headstart import gradient
 
     return method if isinstance(method, str) else gradient.name_of(method)
-
-
-def folded(name: str) -> str:
-    """How names are compared: "Fed3R-RF" is "fed3r_rf", ℳ is m, "FedDr+" is "feddr-plus"."""
-    plain = unicodedata.normalize("NFKC", name).casefold()
-    return plain.replace("-", "").replace("_", "").replace("+", "plus")
 
 
 def is_plain(value: object) -> bool:
