@@ -82,26 +82,26 @@ def outcome(pipeline: str, settings: dict[str, Any], *, bits: bool) -> dict[str,
     """What a pipeline gives, as plain values."""
     from headstart.pipeline.config import make_config, parsed
     from headstart.pipeline.experiment import prepare
-    from headstart.pipeline.training import tell
+    from headstart.pipeline.run import simulate
 
-    prepared = prepare(make_config(settings))
-    results, stage = tell(prepared, parsed(pipeline))
-    own, last = results["personal"], results["curve"][-1]
+    experiment = prepare(make_config(settings))
+    result, state, _ = simulate(experiment, parsed(pipeline))
+    own, last = result.personal, result.curve[-1]
     found = {
-        "accuracy": results["accuracy"],
-        "before": sum(own["before"]) / sum(own["tested"]),
-        "after": sum(own["after"]) / sum(own["tested"]),
-        "up": last["up"],
-        "down": last["down"],
-        "flops": last["flops"],
+        "accuracy": result.accuracy,
+        "before": own.weighted("global") if own else None,
+        "after": own.weighted() if own else None,
+        "up": last.up,
+        "down": last.down,
+        "flops": last.flops,
     }
-    if stage.head is not None:
-        found["total"] = stage.head.provenance["total"]
-    if bits:
-        state = hashlib.sha256()
-        for name, array in sorted(stage.params.items()):
-            state.update(name.encode() + np.ascontiguousarray(array).tobytes())
-        found["model"] = state.hexdigest()
+    if state.head is not None:
+        found["total"] = state.head.provenance["total"]
+    if bits and state.spec is not None:
+        mark = hashlib.sha256()
+        for name, array in sorted(state.params.items()):
+            mark.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        found["model"] = mark.hexdigest()
     return found
 
 

@@ -75,6 +75,8 @@ def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
     Where single clients may not be seen there are none, and the results say so.
     """
     try:
+        if state.spec is None and state.data_free:
+            return  # it knows nothing of the features yet
         if state.spec is None:
             context.personal = variants(context, state, final="oll" if state.oll else "global")
             return

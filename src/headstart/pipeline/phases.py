@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headstart.errors import HeadstartError
-from headstart.registry import folded
+from headstart.registry import NAME, QUALIFIED, folded
 
 if TYPE_CHECKING:
     from headstart.pipeline.context import ModelState, PipelineContext
@@ -28,7 +28,6 @@ SYMBOLS = {"model": "f", "extractor": "φ", "head": "ψ"}
 _SPELLINGS = {"model": "f m model", "extractor": "φ phi varphi extractor", "head": "ψ psi head"}
 PARTS = {word: part for part, words in _SPELLINGS.items() for word in words.split()}
 _OWNERS = {"none": "init", "oll": "closed", "fp": ""}  # names that only one kind may have
-_NAME = re.compile(r"(?!.*-[0-9]{1,12}[kK]?\Z)[^\W\d_][\w.:-]*\+?")  # "-50" at the end is rounds
 _SETTING = re.compile(r"[^\W\d]\w*")
 _BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
 
@@ -99,7 +98,7 @@ class Phase:
     def _faults(self) -> Iterator[str]:
         """What keeps a phase from meaning something, or from being printed and read back."""
         name, part, count = self.name, self.part, self.rounds
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not (NAME.fullmatch(name) or QUALIFIED.fullmatch(name)):
             yield f"expected the name of a method, got {_shown(name)}"
         elif folded(name) in PARTS or _OWNERS.get(folded(name), self.kind) != self.kind:
             yield f"expected the name of {self.says}, got {name!r}, which means something else"
