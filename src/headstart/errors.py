@@ -15,6 +15,10 @@ class SkippedWarning(UserWarning):
     """Something among a user's data that was left out; its text is one line."""
 
 
+class NoAnswerError(DataError):
+    """A step that no client answered."""
+
+
 class SolveError(HeadstartError):
     """A total from which a head cannot be solved."""
 

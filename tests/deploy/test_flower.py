@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads
 from headstart.deploy import steps as answers
 from headstart.deploy.flower.collect import due
-from headstart.deploy.flower.deployed import label_counts
-from headstart.deploy.flower.grid import GridFederation
+from headstart.deploy.flower.recorded import label_counts
+from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Answer, Question
 from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
 from headstart.deploy.ledger import Ledger
-from headstart.deploy.nodes import Node, Registry, Trouble, online
+from headstart.deploy.nodes import Node, Registry, ClientFailure, online
 from headstart.federation import steps
 from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator
@@ -61,7 +61,7 @@ def nodes(prepared, tmp_path):
 def federation(nodes, **told):
     grid = FakeGrid(nodes, newest_first=told.pop("newest_first", False))
     names = {node.name: node.id for node in online(grid)}
-    return GridFederation(grid, names, **{"deadline": 0.3, "poll": 0.01, **told})
+    return FlowerFederation(grid, names, **{"deadline": 0.3, "poll": 0.01, **told})
 
 
 def solved(prepared):
@@ -82,7 +82,7 @@ def test_the_total_is_the_simulators_and_so_are_the_bytes(prepared, nodes, newes
     assert over_grid.sent == simulator.sent
     rounded = steps.measure(FedNCM())
     assert over_grid.total(rounded).digest() == simulator.total(rounded).digest()
-    assert not over_grid.troubles
+    assert not over_grid.failures
     head = solved(prepared)
     for step in (steps.calibrate(), steps.personal()):
         ours = over_grid.evaluate(step, steps.with_head(head))
@@ -150,7 +150,7 @@ def test_what_goes_wrong_at_one_client_is_told_and_the_others_are_summed(
     found = over_grid.total(EXACT)
     kept = {name: data for name, data in prepared.simulator.data.items() if name != nodes[2].name}
     assert found.digest() == Simulator(kept).total(EXACT).digest()
-    ((trouble,),) = [over_grid.troubles]
+    ((trouble,),) = [over_grid.failures]
     assert (trouble.client, trouble.code) == (nodes[2].name, code)
     assert nodes[2].name in trouble.text
 
@@ -168,7 +168,7 @@ def test_the_total_is_always_that_of_whoever_answered_well(prepared, nodes, faul
     over_grid = federation(nodes, newest_first=newest_first)
     well = {node.name: prepared.simulator.data[node.name] for node in nodes if not node.fault}
     assert over_grid.total(EXACT).digest() == Simulator(well).total(EXACT).digest()
-    assert {trouble.client for trouble in over_grid.troubles} == {
+    assert {trouble.client for trouble in over_grid.failures} == {
         node.name for node in nodes if node.fault
     }
 
@@ -177,8 +177,8 @@ def test_a_question_that_flower_will_not_carry_is_told(nodes):
     over_grid = federation(nodes)
     over_grid.grid.push_messages = lambda messages: []  # as for a message that is too large
     assert list(over_grid.uploads(EXACT)) == []
-    assert {trouble.code for trouble in over_grid.troubles} == {"unreachable"}
-    assert len(over_grid.troubles) == len(nodes)
+    assert {trouble.code for trouble in over_grid.failures} == {"unreachable"}
+    assert len(over_grid.failures) == len(nodes)
 
 
 def test_nobody_answers(nodes):
@@ -206,9 +206,9 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
     nodes = nodes_of({"few": few, "lone": lone}, own, small=False)
     over_grid = federation(nodes)
     assert list(over_grid.uploads(EXACT)) == []
-    assert [trouble.code for trouble in over_grid.troubles] == ["small", "small"]
-    assert "8 samples" in over_grid.troubles[0].text
-    assert "class of one sample" in over_grid.troubles[1].text
+    assert [trouble.code for trouble in over_grid.failures] == ["small", "small"]
+    assert "8 samples" in over_grid.failures[0].text
+    assert "class of one sample" in over_grid.failures[1].text
     list(over_grid.uploads(steps.measure(heads.make("etf"))))  # counts alone may go
     assert over_grid.sent.keys() == {"few", "lone"}
     nodes[0].config["small"] = True
@@ -243,7 +243,7 @@ def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     over_grid = federation(nodes)
     step, words = trainings()[name]
     assert list(over_grid.uploads(step, words)) == []
-    (trouble,) = over_grid.troubles
+    (trouble,) = over_grid.failures
     assert trouble.code == "small"
     assert "1 samples (fewer than 10)" in trouble.text
     assert SHOWS[name] in trouble.text
@@ -311,7 +311,7 @@ def test_what_a_node_cannot_read_stays_in_its_own_log(nodes, tmp_path, caplog):
     nodes[0].config["data"] = str(path)
     over_grid = federation(nodes[:1])
     assert list(over_grid.uploads(EXACT)) == []
-    (trouble,) = over_grid.troubles
+    (trouble,) = over_grid.failures
     assert trouble.code == "failed"
     assert "private-cell" not in trouble.text
     assert "broken.csv" not in trouble.text
@@ -443,9 +443,9 @@ def test_what_no_file_can_hold_is_no_answer(key, value):
 
 @given(st.text(st.characters(codec=None), max_size=20), st.text(st.characters(codec=None)))
 def test_whatever_the_trouble_its_words_are_one_line_of_a_log(code, text):
-    trouble = Trouble("a", code, text)
+    trouble = ClientFailure("a", code, text)
     assert (trouble.code + trouble.text).isprintable()
-    assert Trouble("a", trouble.code, trouble.text) == trouble
+    assert ClientFailure("a", trouble.code, trouble.text) == trouble
     if (code + text).isprintable():
         assert (trouble.code, trouble.text) == (code, text)
 
@@ -582,7 +582,7 @@ def test_the_missing_are_left_out_and_a_later_run_asks_only_them(prepared, nodes
     data = prepared.simulator.data
     there = {node.name: data[node.name] for node in nodes if not node.fault}
     assert first["total"] == digest(there)
-    assert {(t["client"], t["code"]) for t in first["troubles"]} >= {
+    assert {(t["client"], t["code"]) for t in first["failures"]} >= {
         (nodes[1].name, "missing"),
         (nodes[3].name, "unreachable"),
     }
@@ -607,7 +607,7 @@ def test_once_the_wanted_are_in_the_rest_is_not_waited_for_long(nodes, tmp_path)
     told = run_settings(tmp_path, wanted=4, deadline=86400.0, patience=0.0)
     results = served(FakeGrid(nodes), told)
     assert len(results["members"]) == 4
-    assert [(t["client"], t["code"]) for t in results["troubles"]] == [(nodes[0].name, "missing")]
+    assert [(t["client"], t["code"]) for t in results["failures"]] == [(nodes[0].name, "missing")]
 
 
 def test_a_run_that_was_cut_short_goes_on(prepared, nodes, tmp_path, monkeypatch):
@@ -641,7 +641,7 @@ def test_a_refused_upload_is_told_why_and_is_not_in_the_total(prepared, nodes, t
     results = served(FakeGrid(nodes), run_settings(tmp_path, samples=cap, wanted=1))
     assert results["data"]["samples"] == cap
     refused = [node for node in nodes if node.name not in results["members"]]
-    assert {t["code"] for t in results["troubles"]} == {"counts"}
+    assert {t["code"] for t in results["failures"]} == {"counts"}
     for node in refused:
         news = heard_of(node)
         assert news["refused"] == "counts"
@@ -655,7 +655,7 @@ def test_features_of_another_extractor_are_refused(prepared, nodes, tmp_path, mo
 
     nodes[4].fault = other
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[4].name, "extractor")}
+    assert {(t["client"], t["code"]) for t in results["failures"]} == {(nodes[4].name, "extractor")}
     kept = {node.name: prepared.simulator.data[node.name] for node in nodes[:4]}
     assert results["total"] == digest(kept)
 
@@ -683,7 +683,7 @@ def test_a_refused_upload_does_not_say_what_made_the_features(prepared, nodes, t
         served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
     for code in ("malformed", "extractor"):  # once more when the honest ones are in
         results = served(FakeGrid(nodes), told)
-        codes = {(t["client"], t["code"]) for t in results["troubles"]}
+        codes = {(t["client"], t["code"]) for t in results["failures"]}
         assert codes == {(nodes[0].name, code)}
         assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
     assert Registry.open(tmp_path / "ledger" / "nodes.json").extractor is None
@@ -698,7 +698,7 @@ def test_when_all_are_forgotten_so_is_what_made_their_features(nodes, tmp_path):
             ledger.forget(node.name)
     results = served(FakeGrid(nodes[2:]), run_settings(tmp_path, wanted=3))
     assert len(results["members"]) == 3
-    assert not results["troubles"]
+    assert not results["failures"]
 
 
 def test_what_made_the_features_survives_a_crash_after_the_first_upload(
@@ -719,7 +719,7 @@ def test_what_made_the_features_survives_a_crash_after_the_first_upload(
         with pytest.raises(Cut):
             served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
     results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=1))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[1].name, "extractor")}
+    assert {(t["client"], t["code"]) for t in results["failures"]} == {(nodes[1].name, "extractor")}
 
 
 def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_path, caplog):
@@ -735,7 +735,7 @@ def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_pa
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=3))
     assert len(results["members"]) == 3
     assert json.loads((tmp_path / "out" / "results.json").read_text()) == results
-    codes = {t["client"]: t["code"] for t in results["troubles"]}
+    codes = {t["client"]: t["code"] for t in results["failures"]}
     assert codes == {nodes[0].name: "malformed", nodes[1].name: "a\\nb"}
     said = [line for line in map(caplog.handler.format, caplog.records) if "all is well" in line]
     assert said
@@ -764,19 +764,19 @@ def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(prepared, node
 
     nodes[0].fault = scaled
     results = served(FakeGrid(nodes), run_settings(tmp_path, exact=False, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "bound")}
+    assert {(t["client"], t["code"]) for t in results["failures"]} == {(nodes[0].name, "bound")}
     assert len(results["members"]) == 4
 
 
 def test_random_features_have_a_bound_of_their_own(nodes, tmp_path):
     """That of the features may be smaller than √(2/D)."""
     told = run_settings(tmp_path, sentence="fed3r-rf(dimension=8)", exact=False, bound=0.01)
-    assert not served(FakeGrid(nodes), told)["troubles"]
+    assert not served(FakeGrid(nodes), told)["failures"]
 
 
 def test_a_cap_of_one_client_says_nothing_of_the_others(nodes, tmp_path):
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4, caps={nodes[0].name: 1}))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "counts")}
+    assert {(t["client"], t["code"]) for t in results["failures"]} == {(nodes[0].name, "counts")}
     assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
 
 
@@ -832,7 +832,7 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
         extractor=str(photos / "server" / "server.onnx"),
     )
     results = served(FakeGrid(nodes), told)
-    assert not results["troubles"]
+    assert not results["failures"]
     assert results["data"]["samples"] == 32
     assert results["heads"][0]["accuracy"] == 1.0
     about = LinearHead.load(photos / "out" / "model.safetensors").provenance["extractor"]
@@ -881,7 +881,7 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(prepared, no
     nodes[0].name = nodes[0].config["client"] = "alias"
     nodes[0].heard.clear()
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {("alias", "forgotten")}
+    assert {(t["client"], t["code"]) for t in results["failures"]} == {("alias", "forgotten")}
     assert nodes[0].heard == []
     kept = (tmp_path / "ledger" / "nodes.json").read_text()
     key = next(node.key for node in online(FakeGrid(nodes)) if node.name == "alias")
@@ -892,7 +892,7 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(prepared, no
     write_samples(nodes[0].config["data"], fewer)  # the same bytes would stay out
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=5, readmit="alias"))
     assert "alias" in results["members"]
-    assert not results["troubles"]
+    assert not results["failures"]
 
 
 @pytest.mark.parametrize(
@@ -966,7 +966,7 @@ def test_every_phase_gives_over_the_grid_what_it_gives_simulated(prepared, nodes
         tmp_path, sentence=text, personal=True, cohort=3, test_data=str(tmp_path / "test.npz")
     )
     found = served(FakeGrid(nodes, newest_first=True), told)
-    assert not found["troubles"]
+    assert not found["failures"]
     assert found["total"] == digest(prepared.simulator.data)
     ours = LinearHead.load(tmp_path / "out" / "model.safetensors")
     assert np.array_equal(ours.weights, stage.params["head.weight"].astype(np.float64))

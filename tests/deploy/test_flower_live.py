@@ -317,7 +317,7 @@ def test_the_total_is_the_simulators_bit_for_bit(story):
 def test_a_node_killed_in_the_middle_of_a_run_is_survived(story):
     assert sorted(story.first["members"]) == ["site-a", "site-b"]
     assert story.first["total"] == simulated(story, "site-a", "site-b").total(STEP).digest()
-    assert [(t["client"], t["code"]) for t in story.first["troubles"]] == [("site-c", "missing")]
+    assert [(t["client"], t["code"]) for t in story.first["failures"]] == [("site-c", "missing")]
 
 
 def test_a_late_node_is_added_and_only_the_missing_are_asked(story):

@@ -38,14 +38,14 @@ class Plan:
     nodes      names of the first ones; others can be made later
     address    HOST:PORT at which nodes reach the server
     port       of SuperLink, on the server's loopback (0: that of the address)
-    sentence, dimension, wanted, deadline, bound, test_data: what a run is told
+    pipeline, dimension, wanted, deadline, bound, test_data: what a run is told
     """
 
     nodes: tuple[str, ...]
     dimension: int
     address: str = "127.0.0.1:9100"
     port: int = 0
-    sentence: str = "fed3r(ridge=gcv)"
+    pipeline: str = "fed3r(ridge=gcv)"
     wanted: int = 0
     deadline: float = 600.0
     bound: float = 16.0
@@ -67,7 +67,7 @@ class Plan:
             raise HeadstartError(f"deadline: expected seconds, got {self.deadline!r}")
         if not 0 < self.bound < 1e100:
             raise HeadstartError(f"bound: expected a number above 0, got {self.bound!r}")
-        _ = self.host, self.public_port, self.own_port, parsed(self.sentence)
+        _ = self.host, self.public_port, self.own_port, parsed(self.pipeline)
 
     @property
     def host(self) -> str:
@@ -191,7 +191,7 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
     starts = "\n".join(f"sh nodes/{name}/start.sh" for name in plan.nodes)
     proxy = " `server/nginx.conf` is what may face\nthe world." if not plan.local else ""
     return {
-        "sentence": json.dumps(plan.sentence, ensure_ascii=False),
+        "pipeline": json.dumps(plan.pipeline, ensure_ascii=False),
         "dimension": plan.dimension,
         "wanted": plan.wanted or len(plan.nodes),
         "deadline": float(plan.deadline),

@@ -16,6 +16,7 @@ _MODULES = {
     "ray": "headstart.federation.ray:open_cluster",
 }
 ENGINES: dict[str, Engine] = {}
+_COMMON = ("data", "seed", "precision", "remote", "together")
 
 
 def register_engine(name: str) -> Callable[[Engine], Engine]:
@@ -38,9 +39,13 @@ def open_federation(
     *,
     seed: int = 0,
     precision: str | None = None,
+    remote: Callable[[str], Callable[[], ClientData]] | None = None,
     **settings: Any,
 ) -> Federation:
-    """The federation of these clients on the named engine; unknown names and settings are refused."""
+    """The federation of these clients on the named engine; unknown names and settings are refused.
+
+    `remote`: how another process reads a client's samples where they lie, for engines that ask.
+    """
     if name not in ENGINES and name in _MODULES:
         module, _, thing = _MODULES[name].partition(":")
         ENGINES[name] = getattr(importlib.import_module(module), thing)
@@ -48,12 +53,12 @@ def open_federation(
         known = ", ".join(engine_names())
         raise HeadstartError(f"engine: expected one of {known}, got {name!r}")
     engine = ENGINES[name]
-    own = [key for key in inspect.signature(engine).parameters if key not in _COMMON]
+    parameters = inspect.signature(engine).parameters
+    own = [key for key in parameters if key not in _COMMON and not key.startswith("_")]
     unknown = ", ".join(key for key in settings if key not in own)
     if unknown:
         expected = ", ".join(own) or "none of its own"
         raise HeadstartError(f"federation: {name} has settings {expected}, got {unknown}")
+    if "remote" in parameters:
+        settings["remote"] = remote
     return engine(clients, seed=seed, precision=precision, **settings)
-
-
-_COMMON = ("data", "clients", "seed", "precision")

@@ -36,13 +36,16 @@ class Store(Protocol):
         """Whose messages are kept: one client's, or a group's."""
         ...
 
-    def read(self, clients: tuple[str, ...]) -> bytes: ...
+    def messages(self, wanted: Sequence[tuple[str, ...]]) -> Iterator[bytes]:
+        """The messages of these members, in their order."""
+        ...
+
     def keep(self, answer: Answer) -> None:
         """Keep an answer that has just come."""
         ...
 
-    def total(self) -> Any | None:
-        """The sum of all that is kept, if the store has it at hand."""
+    def total(self) -> tuple[Any, int] | None:
+        """The sum of all that is kept and the bytes that it took, if the store has it at hand."""
         ...
 
 
@@ -86,8 +89,7 @@ class Recorded:
         if whole is None:
             return added(self.answers(step, broadcast, cohort))
         everybody = tuple(name for clients in self.store.members() for name in clients)
-        up = sum(len(self.store.read(clients)) for clients in self.store.members())
-        return Answer(everybody, whole, up)
+        return Answer(everybody, *whole)
 
     def _wanted(self, cohort: Sequence[str] | None) -> list[tuple[str, ...]]:
         """Kept messages of the cohort; all of them, absent clients' too, where none is named."""
@@ -108,8 +110,7 @@ class Recorded:
         step = self.store.step
         assert step is not None
         kind = step_kind(step.name).answer_type(step)
-        for clients in members:
-            payload = self.store.read(clients)
+        for clients, payload in zip(members, self.store.messages(members), strict=True):
             yield Answer(clients, kind.from_bytes(payload), len(payload), payload=payload)
 
     def begin_training(self, name: str) -> None:

@@ -34,10 +34,11 @@ class Saved:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file, and how many rounds may be lost."""
+    """A file, and how many rounds may be lost; one of another `run` is as if it were not there."""
 
     path: Path
     every: int = 10
+    run: str = ""
 
     def save(
         self,
@@ -50,6 +51,7 @@ class Checkpoint:
         """Everything a run changes: model, server, the federation's snapshot, what it has shown."""
         arrays = dict(_flattened(state, federation))
         about = {
+            "run": self.run,
             "phase": phase,
             "state": {key: getattr(state, key) for key in _PLAIN},
             "made": dict(made),
@@ -69,6 +71,8 @@ class Checkpoint:
             about = json.loads(arrays.pop("about").tobytes())
         except WireError as error:
             raise HeadstartError(f"checkpoint: cannot read {self.path}: {error}") from None
+        if about["run"] != self.run:
+            return None
         found: dict[str, dict[str, NDArray[Any]]] = {}
         for key, array in arrays.items():
             kind, place, name = key.split("/", 2)

@@ -199,7 +199,7 @@ def nearest(word: str, known: list[str]) -> str:
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
     try:
-        told = _parsed(Path(path).read_text(encoding="utf-8"))
+        told = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -212,7 +212,8 @@ def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     return make_config(told)
 
 
-def _parsed(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
+    """A YAML text as plain values."""
     return _Loader(text).get_single_data()
 
 
@@ -231,7 +232,7 @@ def apply_change(told: dict[str, Any], change: str) -> None:
         place[part] = inner
         place = inner
     try:
-        place[last] = _parsed(value)
+        place[last] = parse_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise HeadstartError(f"change: {value!r} is not a YAML value") from None
 

@@ -21,7 +21,7 @@ from headstart.federation.engines import open_federation
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import ClientData, Federation
 from headstart.pipeline.colours import Colours, fedrdn
-from headstart.pipeline.config import RunConfig
+from headstart.pipeline.config import RunConfig, dump_config, make_config, parse_yaml
 from headstart.pipeline.context import PipelineContext
 from headstart.pipeline.inputs import (
     PIXELS,
@@ -182,11 +182,33 @@ def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:
     return shifted(images, domains, delta)
 
 
+@dataclass(frozen=True)
+class RemoteClient:
+    """A client's samples, read in another process by the same configuration."""
+
+    config: str
+    name: str
+
+    def __call__(self) -> ClientData:
+        return _dealt_anew(self.config)[self.name]
+
+
+@functools.lru_cache(maxsize=1)
+def _dealt_anew(text: str) -> Mapping[str, ClientData]:
+    config = make_config({**parse_yaml(text), "federation": {}})
+    return prepare(config).clients
+
+
 def opened(config: RunConfig, clients: Mapping[str, ClientData], test: Dataset) -> Federation:
     """The engine that the settings name, in groups and behind masks where they say so."""
     how = config.federation
     federation = open_federation(
-        how.engine, clients, seed=config.seed, precision=config.precision, **how.settings
+        how.engine,
+        clients,
+        seed=config.seed,
+        precision=config.precision,
+        remote=functools.partial(RemoteClient, dump_config(config)),
+        **how.settings,
     )
     if how.group_size is None:
         return federation

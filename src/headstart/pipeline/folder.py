@@ -187,8 +187,9 @@ class FolderStore:
     def members(self) -> list[tuple[str, ...]]:
         return [(name,) for name in self.clients if self.folder.upload_path(name).exists()]
 
-    def read(self, clients: tuple[str, ...]) -> bytes:
-        return self.folder.upload_path(clients[0]).read_bytes()
+    def messages(self, wanted: Sequence[tuple[str, ...]]) -> Iterator[bytes]:
+        for (name,) in wanted:
+            yield self.folder.upload_path(name).read_bytes()
 
     def keep(self, answer: Answer) -> None:
         (name,) = answer.clients

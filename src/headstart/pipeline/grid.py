@@ -1,4 +1,4 @@
-"""Many sentences on one split as a table: every cell a run folder, begun once and never again.
+"""Many pipelines on one split as a table: every cell a run folder, begun once and never again.
 
 A grid that was cut short goes on where it stopped, cells that are finished are read, and one whose
 model was no longer finite says so in its place. The paper's numbers stand beside ours.
@@ -29,13 +29,13 @@ from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
 from headstart.report.grid import Shown, write_grid
 from headstart.pipeline import feddr_tables as paper
-from headstart.pipeline.personalize import algorithm_named
 from headstart.pipeline.config import RunConfig, parsed
-from headstart.pipeline.experiment import Prepared, prepare
+from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.inputs import Progress, silent
-from headstart.pipeline.training import check_sentence
-from headstart.pipeline.stories import configured, saved, told
+from headstart.pipeline.local import algorithm_named
+from headstart.pipeline.run import check_pipeline, configured, load_or_run
+from headstart.results import SeedResult
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 CELLS, DIVERGED = "cells.json", "diverged.json"
@@ -47,12 +47,12 @@ COMPARED = {  # of the sensitivity study
 
 @dataclass(frozen=True)
 class Cell:
-    """A sentence and its place: which table, row and column, and what the paper has there."""
+    """A pipeline and its place: which table, row and column, and what the paper has there."""
 
     table: str
     row: str
     column: str
-    sentence: str
+    pipeline: str
     paper: float | None = None
     personal: bool = False  # the plain mean over clients counts, not the outside test set
 
@@ -74,7 +74,7 @@ class Schedule:
     rate: float | None = None  # for all; none: each method's own
 
     def phrase(self, algorithm: str, settings: Mapping[str, Any] | None = None) -> str:
-        """A training in a sentence; `settings` may change the schedule's own."""
+        """A training in a pipeline; `settings` may change the schedule's own."""
         drops = sorted({self.rounds // 2, self.rounds * 3 // 4} - {0})  # of one round, none
         told = {
             "lr": self.rate_of(algorithm, settings or {}),
@@ -116,9 +116,9 @@ def feddr_cells(
         for term in (_known("term", name, paper.TERMS) for name in terms):
             own = paper.TABLE_12[split][row, term] if beta is None else beta
             settings = {} if term == "none" else {"term": term, "mix": own}
-            sentence = f"{head} + {schedule.phrase(algorithm, settings)}"
+            text = f"{head} + {schedule.phrase(algorithm, settings)}"
             told = (known or {}).get((row, term))
-            found.append(Cell(split, row, term, sentence, told))
+            found.append(Cell(split, row, term, text, told))
     return found
 
 
@@ -196,27 +196,27 @@ def run_grid(
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
     prepared = prepare(config, progress)
     for cell in cells:
-        check_sentence(prepared, parsed(cell.sentence))
+        check_pipeline(prepared.context(), parsed(cell.pipeline))
     known = _places(root, _others(root, cells))
     others = [cell for cell, path in known.items() if _finished(prepared, cell, path)]
     places = _places(root, (*others, *cells))
     for cell in cells:
-        config_of = configured(prepared, parsed(cell.sentence))
+        config_of = configured(prepared, parsed(cell.pipeline))
         RunFolder(places[cell]).check(config_of, prepared.digest())
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / CELLS, json.dumps([asdict(cell) for cell in places]))
     shown: list[Shown] = []
     for cell, path in places.items():
-        shown.append(_shown(cell, _outcome(prepared, cell, path, progress)))
+        shown.append(_shown(cell, *_outcome(prepared, cell, path, progress)))
         write_grid(shown, root, title)
     return shown
 
 
 def _places(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
-    """The folder of each cell; a sentence that stands in two places is run once."""
+    """The folder of each cell; a pipeline that stands in two places is run once."""
     first: dict[str, Path] = {}
     return {
-        cell: first.setdefault(str(parsed(cell.sentence)), root / cell.folder) for cell in cells
+        cell: first.setdefault(str(parsed(cell.pipeline)), root / cell.folder) for cell in cells
     }
 
 
@@ -226,42 +226,48 @@ def _others(root: Path, cells: Sequence[Cell]) -> list[Cell]:
         return []
     asked = {cell.folder for cell in cells}
     try:
-        known = [Cell(**values) for values in saved(root / CELLS)]
+        known = [Cell(**values) for values in _saved(root / CELLS)]
     except TypeError:
         raise HeadstartError(f"grid: {root / CELLS} is damaged; name a new folder") from None
     return [cell for cell in known if cell.folder not in asked]
 
 
-def _finished(prepared: Prepared, cell: Cell, path: Path) -> bool:
-    own = RunFolder(path).is_of(configured(prepared, parsed(cell.sentence)), prepared.digest())
+def _finished(prepared: Experiment, cell: Cell, path: Path) -> bool:
+    own = RunFolder(path).is_of(configured(prepared, parsed(cell.pipeline)), prepared.digest())
     return own and any((path / name).exists() for name in ("results.json", DIVERGED))
 
 
-def _outcome(prepared: Prepared, cell: Cell, path: Path, progress: Progress) -> dict[str, Any]:
-    """Results, or why there are none."""
-    sentence, mark = parsed(cell.sentence), path / DIVERGED
-    if mark.exists() and RunFolder(path).is_of(configured(prepared, sentence), prepared.digest()):
-        found: dict[str, Any] = saved(mark)
-        return found
+def _outcome(
+    prepared: Experiment, cell: Cell, path: Path, progress: Progress
+) -> tuple[SeedResult | None, str]:
+    """The result, or why there is none."""
+    pipeline, mark, digest = parsed(cell.pipeline), path / DIVERGED, prepared.digest()
+    if mark.exists() and RunFolder(path).is_of(configured(prepared, pipeline), digest):
+        return None, str(_saved(mark)["failed"])
     try:
-        return told(prepared, sentence, path, progress)
+        return load_or_run(prepared, pipeline, path, digest, progress), ""
     except DivergedError as error:
-        said = {"sentence": cell.sentence, "failed": str(error)}
-        write_text(mark, json.dumps(said, ensure_ascii=False))
-        return said
+        write_text(mark, json.dumps({"failed": str(error)}, ensure_ascii=False))
+        return None, str(error)
 
 
-def _shown(cell: Cell, results: dict[str, Any]) -> Shown:
+def _saved(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise HeadstartError(f"run: {path} is damaged; name a new folder") from None
+
+
+def _shown(cell: Cell, result: SeedResult | None, failed: str) -> Shown:
     accuracy = deviation = None
-    if "failed" not in results:
-        accuracy = results["accuracy"]
-        if cell.personal:
-            own = results["personal"]
-            tested = np.array(own["tested"])
-            each = np.array(own["after"])[tested > 0] / tested[tested > 0]
+    if result is not None:
+        accuracy = result.accuracy
+        if cell.personal and result.personal is not None:
+            each = result.personal.shares()
             accuracy, deviation = float(each.mean()), float(each.std())
-    said = str(results.get("failed") or "")
-    return Shown(cell.table, cell.row, cell.column, accuracy, cell.paper, deviation, said, results)
+    return Shown(
+        cell.table, cell.row, cell.column, accuracy, cell.paper, deviation, failed, result
+    )
 
 
 # -- how long a round takes ------------------------------------------------------------------------
@@ -279,13 +285,13 @@ class Timed:
 
 
 def time_rounds(
-    prepared: Prepared, training: Training, repeats: int = 3, methods: Sequence[str] = ()
+    prepared: Experiment, training: Training, repeats: int = 3, methods: Sequence[str] = ()
 ) -> list[Timed]:
     """The shortest of a few rounds of every method, taken in turn on the same clients."""
     config = prepared.config
     if not config.network:
         raise HeadstartError("network: expected one to train on images, got none")
-    classes = np.unique(np.concatenate([c.labels for c in prepared.simulator.data.values()]))
+    classes = prepared.context().classes
     spec = Spec(
         len(classes), dimension_of(config.network), config.network, batch_norm=config.batch_norm
     )
@@ -317,15 +323,16 @@ def time_rounds(
 
 
 def _rounds(
-    prepared: Prepared, jobs: Mapping[str, Job], classes: Any, repeats: int
+    prepared: Experiment, jobs: Mapping[str, Job], classes: Any, repeats: int
 ) -> Iterator[tuple[str, float]]:
-    cohort = min(prepared.config.cohort, len(prepared.simulator.clients))
+    federation = prepared.federation
+    cohort = min(prepared.config.cohort, len(federation.clients))
     plan = Plan(rounds=repeats + 1, clients=cohort, seed=prepared.config.seed)
     states = {name: begin(job, initial(job.model, None, 0)) for name, job in jobs.items()}
     for turn in range(repeats + 1):
         for name, job in jobs.items():
             began = time.perf_counter()
-            states[name] = one_round(job, plan, prepared.simulator, classes, states[name])
+            states[name] = one_round(job, plan, federation, classes, states[name])
             if turn:  # the first makes buffers
                 yield name, time.perf_counter() - began
-    prepared.simulator.forget()
+    federation.begin_training("")

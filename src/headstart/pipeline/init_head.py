@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from headstart import heads, threads
-from headstart.errors import HeadstartError, StepRefusedError
+from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Step
 from headstart.heads.leverage import Leverage
@@ -131,6 +131,9 @@ def calibrated(
     broadcast = steps.with_head(head)
     try:
         losses = context.federation.total(step, {**broadcast, **arrays})
+    except NoAnswerError as error:
+        context.note(f"Not calibrated: {error}.")
+        return head
     except StepRefusedError:
         context.note(
             f"Not calibrated: no client's losses are seen here; the temperature is {STATED:g}."

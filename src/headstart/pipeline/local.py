@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import gradient
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, NoAnswerError
 from headstart.federation.protocol import tallies
 from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
@@ -120,7 +120,7 @@ def evaluate(
     rows = {}
     answered = [name for name in context.federation.clients if name in own and name in shared]
     if not answered:  # over a network some may be silent
-        raise HeadstartError("personal: expected an answer of some client, got none")
+        raise NoAnswerError("personal: expected an answer of some client, got none")
     for name in answered:
         sizes, hits = results(own[name])
         rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headstart.errors import HeadstartError, StepRefusedError
+from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.evaluate import PERSONAL
 from headstart.federation import steps
 from headstart.federation.protocol import tallies
@@ -63,7 +63,7 @@ def variants(context: PipelineContext, state: ModelState, final: str) -> Persona
     head = steps.with_head(linear_head(context, state))
     found = tallies(context.federation, step, {**head, **arrays})
     if not found:
-        raise HeadstartError("personal: expected an answer of some client, got none")
+        raise NoAnswerError("personal: expected an answer of some client, got none")
     rows = np.array(list(found.values()))
     hits = {name: tuple(rows[:, 1 + at].tolist()) for at, name in enumerate(PERSONAL)}
     return PersonalScores(tuple(found), tuple(rows[:, 0].tolist()), hits, final)
@@ -75,14 +75,16 @@ def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
     Where single clients may not be seen there are none, and the results say so.
     """
     try:
-        if state.spec is None and state.data_free:
-            return  # it knows nothing of the features yet
+        if state.spec is None and (state.head is None or state.head.temperature is None):
+            return  # it knows nothing of the features yet, or nobody has calibrated it
         if state.spec is None:
             context.personal = variants(context, state, final="oll" if state.oll else "global")
             return
         from headstart.pipeline import local
 
         local.evaluate(context, state)
+    except NoAnswerError as error:
+        context.note(f"No personal accuracy: {error}.")
     except StepRefusedError:
         context.note("No personal accuracy: answers of single clients are not seen here.")
 

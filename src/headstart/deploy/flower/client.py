@@ -21,26 +21,20 @@ from numpy.typing import NDArray
 
 from headstart import heads, threads
 from headstart.deploy.door import check_small_client
-from headstart.deploy.flower.messages import Answer, Question
+from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, told
 from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
-from headstart.deploy.steps import made_ready
 from headstart.errors import HeadstartError
-from headstart.federation.protocol import ClientData, Step, perform
+from headstart.federation.protocol import ClientData, Step, perform, step_kind
 from headstart.files import write_text
 from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
-_MEMORY, _OWN, _TRAINING = "headstart.memory", "headstart.own", "headstart.training"
+_MEMORY, _BEFORE = "headstart.memory", "headstart.before"
+_OWN, _TRAINING = "headstart.own", "headstart.training"
 
-_NUMBERS = ("calibrate", "personal", "home")  # answered with losses and hits, not with features
-_SHOWS = {
-    "update": "a row of an update is a sum of features",
-    "gradient": "a row of a gradient is a sum of features",
-    "channels": "the colours of so few images are told to all clients",
-}
 _ADVICE = (
     "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
     "or set small = true in node.toml, knowing what it shows"
@@ -52,7 +46,7 @@ def query(message: Message, context: Context) -> Message:
     return Message(content=answer(message, context).to_content(), reply_to=message)
 
 
-def answer(message: Message, context: Context) -> Answer:
+def answer(message: Message, context: Context) -> Reply:
     """What this client says to one question; a reason where it says nothing."""
     name, nonce = str(context.node_config.get("client", "")), ""
     try:
@@ -62,18 +56,18 @@ def answer(message: Message, context: Context) -> Answer:
         if question.news is not None:
             hear(node, question.news)
         if question.step is None:
-            return Answer(name, nonce=nonce)
+            return Reply(name, nonce=nonce)
         samples = own_samples(node)
         payload = work(question, question.step, samples.client, node, context)
-        return Answer(name, payload, samples.extractor, nonce=nonce)
+        return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:
         log.error("headstart: %s", error)
         code = getattr(error, "code", "failed")
-        return Answer(name, code=code, text=str(error), nonce=nonce)
+        return Reply(name, code=code, text=str(error), nonce=nonce)
     except Exception as error:  # its text may hold samples: it stays in this node's own log
         log.exception("headstart: the step failed")
         text = f"client: failed ({type(error).__name__})"
-        return Answer(name, code="failed", text=text, nonce=nonce)
+        return Reply(name, code="failed", text=text, nonce=nonce)
 
 
 def own_samples(node: NodeSettings) -> Samples:
@@ -89,22 +83,22 @@ def work(
     question: Question, step: Step, client: ClientData, node: NodeSettings, context: Context
 ) -> bytes:
     """The bytes of the answer to a step; what the client is to remember is put in its state."""
-    made_ready(step)
     may_send(step, client, node)
+    memories = Memories(context)
+    remembered = memories.at(question)
     own = ClientData(
         client.features,
         client.labels,
         client.test_features,
         client.test_labels,
         secret(node, context),
-        memory(question.training, context),
+        dict(remembered),
     )
     with threads.for_size(len(own.labels)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
-    if own.memory:
-        kept = {key: Array(array) for key, array in own.memory.items()}
-        context.state[_MEMORY] = ArrayRecord(kept)
+    if any(remembered.get(key) is not array for key, array in own.memory.items()):
+        memories.keep(question, remembered, own.memory)
     return data
 
 
@@ -114,16 +108,17 @@ def encoded(found: Summable, precision: str | None) -> bytes:
 
 
 def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
-    """R13: sums of few samples show them; the owner decides, and the default is no."""
-    if step.name in _NUMBERS:
+    """Sums of few samples show them; the owner decides, and the default is no."""
+    shows = step_kind(step.name).discloses
+    if not shows or step.silent:
         return
-    told = step.params
+    asked = step.params
     shown = check_small_client(
         client.labels,
-        heads.make(told["head"], dict(told["settings"])) if "head" in told else None,
+        heads.make(asked["head"], dict(asked["settings"])) if "head" in asked else None,
         client.features.shape[1],
         send_anyway=node.small,
-        shows=_SHOWS.get(step.name, ""),
+        shows="" if "head" in asked else shows,
         advice=_ADVICE,
     )
     for leak in shown:
@@ -139,15 +134,51 @@ def secret(node: NodeSettings, context: Context) -> bytes:
     return bytes(context.state.config_records[_OWN]["secret"])  # type: ignore[arg-type]
 
 
-def memory(training: str, context: Context) -> dict[str, NDArray[Any]]:
-    """What the client remembers of this training; another one's is put away."""
-    state = context.state
-    known = state.config_records.get(_TRAINING)
-    if known is None or known["name"] != training:
-        state[_TRAINING] = ConfigRecord({"name": training})
-        state.pop(_MEMORY, None)
-    kept = state.array_records.get(_MEMORY)
-    return {} if kept is None else {key: array.numpy() for key, array in kept.items()}
+class Memories:
+    """What this node remembers of a training: after its last answer, and before it.
+
+    A server that died goes on from a checkpoint and asks its last question again: the client then
+    answers it from what it remembered before.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.state = context.state
+
+    def at(self, question: Question) -> dict[str, NDArray[Any]]:
+        """The memories that a question finds; another training's are put away."""
+        known = self.state.config_records.get(_TRAINING)
+        if known is None or known["name"] != question.training:
+            self.state[_TRAINING] = ConfigRecord(
+                {"name": question.training, "turn": 0, "before": 0}
+            )
+            for place in (_MEMORY, _BEFORE):
+                self.state.pop(place, None)
+            return {}
+        if question.turn > int(known["turn"]):  # type: ignore[arg-type]
+            return self._read(_MEMORY)
+        if question.turn > int(known["before"]):  # type: ignore[arg-type]
+            return self._read(_BEFORE)
+        raise HeadstartError(
+            f"training: expected a question after the {known['before']}th, got {question.turn}: "
+            "what this client remembered then is gone"
+        )
+
+    def keep(
+        self, question: Question, before: Mapping[str, NDArray[Any]], now: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Remember what an answer changed, and what was before it."""
+        known = self.state.config_records[_TRAINING]
+        again = question.turn <= int(known["turn"])  # type: ignore[arg-type]
+        earlier = known["before"] if again else known["turn"]
+        self.state[_TRAINING] = ConfigRecord(
+            {"name": question.training, "turn": question.turn, "before": earlier}
+        )
+        self.state[_BEFORE] = ArrayRecord({key: Array(array) for key, array in before.items()})
+        self.state[_MEMORY] = ArrayRecord({key: Array(array) for key, array in now.items()})
+
+    def _read(self, place: str) -> dict[str, NDArray[Any]]:
+        kept = self.state.array_records.get(place)
+        return {} if kept is None else {key: array.numpy() for key, array in kept.items()}
 
 
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:

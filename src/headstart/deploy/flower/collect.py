@@ -12,21 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headstart.deploy.door import Refused
-from headstart.deploy.flower.grid import GridFederation
-from headstart.deploy.flower.messages import Answer
+from headstart.deploy.flower.federation import FlowerFederation
+from headstart.deploy.flower.messages import Reply
 from headstart.deploy.ledger import Ledger, Receipt
-from headstart.deploy.nodes import Registry, Trouble, online
+from headstart.deploy.nodes import Registry, ClientFailure, online
 from headstart.federation.protocol import Step
 
 TRIES = 3  # of a node that Flower could not reach
-Heard = Callable[[str, Receipt | Trouble], None]
+Heard = Callable[[str, Receipt | ClientFailure], None]
 
 
 @dataclass
 class Collection:
-    """The uploads of one run. `heard` is told of every accepted upload and of every trouble."""
+    """The uploads of one run. `heard` is told of every accepted upload and of every failure."""
 
-    federation: GridFederation
+    federation: FlowerFederation
     ledger: Ledger
     registry: Registry
     heard: Heard
@@ -56,7 +56,7 @@ class Collection:
             time.sleep(self.federation.poll)
         for name in sorted(asked.values()):
             text = f"{name}: no answer in {time.monotonic() - began:.0f} s"
-            self._trouble(Trouble(name, "missing", text))
+            self._failed(ClientFailure(name, "missing", text))
 
     def _discover(self) -> None:
         """Whoever is online now; those who were stay known, though they may not answer."""
@@ -67,9 +67,9 @@ class Collection:
             **{node.name: node.id for node in nodes},
         }
         self._online = [node.name for node in nodes]
-        for trouble in strangers:
-            if trouble.client not in self.refused:
-                self._trouble(trouble)
+        for failure in strangers:
+            if failure.client not in self.refused:
+                self._failed(failure)
 
     def _gone(self, name: str) -> bool:
         """A forgotten client is not asked, and its name is not written down again."""
@@ -88,9 +88,9 @@ class Collection:
     def step(self) -> Step:
         return Step("measure", self.ledger.contract.step)
 
-    def _take(self, name: str, found: Answer | Trouble) -> None:
-        if isinstance(found, Trouble):
-            self._trouble(found)
+    def _take(self, name: str, found: Reply | ClientFailure) -> None:
+        if isinstance(found, ClientFailure):
+            self._failed(found)
             return
         try:
             begun = bool(self.ledger.members())
@@ -100,21 +100,21 @@ class Collection:
             receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)
         except Refused as refused:
             self.federation.news[name] = {"refused": refused.code, "text": str(refused)}
-            self._trouble(Trouble(name, refused.code, f"{name}: {refused}"))
+            self._failed(ClientFailure(name, refused.code, f"{name}: {refused}"))
             return
         self.federation.news[name] = {"receipt": receipt.to_plain()}
         self.heard(name, receipt)
 
-    def _trouble(self, trouble: Trouble) -> None:
-        if trouble.code != "unreachable":  # which may pass; a refusal does not
-            self.refused.add(trouble.client)
-        self.federation.troubles.append(trouble)
-        self.heard(trouble.client, trouble)
+    def _failed(self, failure: ClientFailure) -> None:
+        if failure.code != "unreachable":  # which may pass; a refusal does not
+            self.refused.add(failure.client)
+        self.federation.failures.append(failure)
+        self.heard(failure.client, failure)
 
 
-def tell(federation: GridFederation, cohort: Sequence[str]) -> None:
+def tell(federation: FlowerFederation, cohort: Sequence[str]) -> None:
     """News that no other question will carry, to those of the cohort that it is for."""
-    for _ in federation.answers(None, cohort=[name for name in cohort if name in federation.news]):
+    for _ in federation.replies(None, cohort=[name for name in cohort if name in federation.news]):
         pass
 
 

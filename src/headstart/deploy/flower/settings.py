@@ -56,7 +56,7 @@ class Columns:
 class ServerSettings(Columns):
     """What a run is told: `[tool.flwr.app.config]` in pyproject.toml, or `flwr run -c run.toml`.
 
-    sentence   what is done: a head alone, or a head and what follows it (docs/sentences.md)
+    pipeline   what is done: a head alone, or a head and what follows it (docs/pipelines.md)
     dimension  of the features; no client may send another
     wanted     uploads to wait for; patience: seconds for the rest of those asked, once they are in
     deadline   seconds until it goes on with what it has; and again for every later step
@@ -72,7 +72,7 @@ class ServerSettings(Columns):
     cohort     clients a round of training; evaluate_every: rounds
     """
 
-    sentence: str = "fed3r"
+    pipeline: str = "fed3r"
     dimension: int = 0
     wanted: int = 2
     deadline: float = 600.0

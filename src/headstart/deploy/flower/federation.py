@@ -7,9 +7,10 @@ is that of the others.
 
 from __future__ import annotations
 
+import itertools
+import json
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,25 +20,23 @@ from flwr.app import ArrayRecord, Message, MessageType
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from headstart.deploy.flower.messages import Answer, Question, packed
-from headstart.deploy.nodes import Trouble
-from headstart.deploy.steps import answer_kind
-from headstart.errors import DataError, HeadstartError, WireError
-from headstart.federation.protocol import Arrays, Step, Upload
-from headstart.statistics.base import total
+from headstart.deploy.flower.messages import Question, Reply, packed
+from headstart.deploy.nodes import ClientFailure
+from headstart.errors import DataError, HeadstartError, NoAnswerError, WireError
+from headstart.federation.protocol import Answer, Arrays, Step, added, chosen, step_kind
 from headstart.statistics.wire import Limits
 
 TOGETHER = 8  # replies fetched at once: what the server holds does not grow with clients
 PUSHED = 64  # questions sent at once; what they share is sent once
-Reply = tuple[str, Answer | Trouble]
 
 
 @dataclass
-class GridFederation:
+class FlowerFederation:
     """Clients on other machines, by name. `nodes`: Flower's number of each.
 
-    `deadline`: seconds that a step may take. `sent`: bytes up, by client. `troubles`: everything
-    that was expected and did not come, or was refused.
+    `deadline`: seconds that a step may take. `failures`: everything that was expected and did not
+    come, or was refused. `run` tells the trainings of one run from those of another; `turn` counts
+    the questions of a training, by which a client knows one that is asked again.
     """
 
     grid: Grid
@@ -46,10 +45,11 @@ class GridFederation:
     precision: str | None = None
     limits: Limits = field(default_factory=Limits)
     poll: float = 0.5
-    sent: Counter[str] = field(default_factory=Counter)
-    troubles: list[Trouble] = field(default_factory=list)
+    failures: list[ClientFailure] = field(default_factory=list)
     news: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # to go with the next question
+    run: str = ""
     training: str = ""
+    turn: int = 0
     nonces: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,6 +84,7 @@ class GridFederation:
             step,
             precision=self.precision,
             training=self.training,
+            turn=self.turn,
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
         )
@@ -98,10 +99,10 @@ class GridFederation:
         ids = list(self.grid.push_messages(messages)) or [""] * len(names)  # none: too large
         for name, id_ in zip(names, ids, strict=True):
             if not id_:
-                self.troubles.append(Trouble(name, "unreachable", f"{name}: could not be asked"))
+                self.failures.append(ClientFailure(name, "unreachable", f"{name}: could not be asked"))
         return {id_: name for name, id_ in zip(names, ids, strict=True) if id_}
 
-    def arrived(self, asked: dict[str, str]) -> Iterator[Reply]:
+    def arrived(self, asked: dict[str, str]) -> Iterator[tuple[str, Reply | ClientFailure]]:
         """What has come by now, taken from `asked`: an answer, or what went wrong."""
         waiting = list(asked)
         for at in range(0, len(waiting), TOGETHER):
@@ -110,84 +111,94 @@ class GridFederation:
                 if name is not None:  # a reply that comes twice is heard once
                     yield name, self._heard(name, reply)
 
-    def _heard(self, name: str, reply: Message) -> Answer | Trouble:
+    def _heard(self, name: str, reply: Message) -> Reply | ClientFailure:
         if reply.has_error():
             text = f"{name}: {reply.error.reason or 'no reason given'}"
-            return Trouble(name, "unreachable", text)
+            return ClientFailure(name, "unreachable", text)
         try:
-            answer = Answer.from_content(reply.content, self.limits.bytes)
+            answer = Reply.from_content(reply.content, self.limits.bytes)
         except WireError as error:
-            return Trouble(name, error.code, f"{name}: {error}")
+            return ClientFailure(name, error.code, f"{name}: {error}")
         if answer.nonce != self.nonces.get(name):
-            return Trouble(name, "identity", f"{name}: another node answered in its place")
+            return ClientFailure(name, "identity", f"{name}: another node answered in its place")
         if answer.client != name:
             text = f"{name}: expected this name in its own configuration, got {answer.client!r}"
-            return Trouble(name, "identity", text)
+            return ClientFailure(name, "identity", text)
         if answer.code:
-            return Trouble(name, answer.code, f"{name}: {answer.text}")
-        self.sent[name] += len(answer.payload)
+            return ClientFailure(name, answer.code, f"{name}: {answer.text}")
         return answer
 
-    def answers(
+    def replies(
         self,
         step: Step | None,
         broadcast: Arrays | None = None,
         cohort: Sequence[str] | None = None,
-    ) -> Iterator[tuple[str, Answer]]:
-        """Answers as they come, until all have or the deadline has."""
-        asked = self.ask(self._chosen(cohort), step, broadcast)
+    ) -> Iterator[tuple[str, Reply]]:
+        """Replies as they come, until all have or the deadline has."""
+        self.turn += 1
+        asked = self.ask(chosen(self.clients, cohort), step, broadcast)
         until = time.monotonic() + self.deadline
         while asked:
             for name, found in self.arrived(asked):
-                if isinstance(found, Trouble):
-                    self.troubles.append(found)
+                if isinstance(found, ClientFailure):
+                    self.failures.append(found)
                 else:
                     yield name, found
             if asked and time.monotonic() > until:
                 for name in asked.values():
                     text = f"{name}: no answer in {self.deadline:g} s"
-                    self.troubles.append(Trouble(name, "missing", text))
+                    self.failures.append(ClientFailure(name, "missing", text))
                 return
             if asked:
                 time.sleep(self.poll)
 
-    # -- the federation ------------------------------------------------------------------------
-
-    def uploads(
+    def answers(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Iterator[Upload]:
-        kind = answer_kind(step)
-        for name, answer in self.answers(step, broadcast, cohort):
+    ) -> Iterator[Answer]:
+        """Of those who answer something that can be read; the others are among the failures."""
+        kind = step_kind(step.name).answer_type(step)
+        down = sum(array.nbytes for array in (broadcast or {}).values())
+        for name, reply in self.replies(step, broadcast, cohort):
             try:
-                yield (name,), kind.from_bytes(answer.payload, self.limits)
+                statistic = kind.from_bytes(reply.payload, self.limits)
             except WireError as error:
-                self.troubles.append(Trouble(name, error.code, f"{name}: {error}"))
+                self.failures.append(ClientFailure(name, error.code, f"{name}: {error}"))
+                continue
+            yield Answer((name,), statistic, len(reply.payload), down, reply.payload)
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Any:
-        """The uploads, folded: whole numbers as they come, others in the order of the clients.
+    ) -> Answer:
+        """The answers, folded: whole numbers as they come, others in the order of the clients.
 
         (A sum of floating-point numbers depends on its order, and must not on who is fastest.)
         """
-        found = self.uploads(step, broadcast, cohort)
+        found = self.answers(step, broadcast, cohort)
         if not step.params.get("exact"):
-            found = iter(sorted(found, key=lambda upload: self.clients.index(upload[0][0])))
+            found = iter(sorted(found, key=lambda answer: self.clients.index(answer.clients[0])))
+        first = next(found, None)
+        if first is None:
+            reasons = "; ".join(failure.text for failure in self.failures[-3:])
+            raise NoAnswerError(
+                f"{step.name}: expected an answer of some client, got none"
+                f"{reasons and f' ({reasons})'}"
+            )
         try:
-            return total(statistic for _, statistic in found)
+            return added(itertools.chain([first], found))
         except DataError as error:
-            said = "; ".join(trouble.text for trouble in self.troubles[-3:])
-            raise DataError(f"{step.name}: {error}{said and f' ({said})'}") from None
+            raise DataError(f"{step.name}: {error}") from None
 
-    def evaluate(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> dict[str, NDArray[np.float64]]:
-        """Each client's own tally; those that did not answer are not in it."""
-        found = {ids[0]: tally.values for ids, tally in self.uploads(step, broadcast, cohort)}
-        return {name: found[name] for name in self._chosen(cohort) if name in found}
+    # -- trainings -----------------------------------------------------------------------------
 
-    def _chosen(self, cohort: Sequence[str] | None) -> Sequence[str]:
-        unknown = [name for name in cohort or () if name not in self.nodes]
-        if unknown:
-            raise DataError(f"cohort: expected known clients, got {', '.join(unknown[:5])}")
-        return self.clients if cohort is None else cohort
+    def begin_training(self, name: str) -> None:
+        """Clients put their memories away when they hear a new name."""
+        self.training, self.turn = f"{self.run}/{name}", 0
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Clients keep their memories themselves; a resumed server tells them where it goes on."""
+        about = json.dumps({"training": self.training, "turn": self.turn}).encode()
+        return {"training": np.frombuffer(about, np.uint8)}
+
+    def restore(self, arrays: Arrays) -> None:
+        about = json.loads(arrays["training"].tobytes())
+        self.training, self.turn = str(about["training"]), int(about["turn"])
