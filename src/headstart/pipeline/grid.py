@@ -27,15 +27,15 @@ from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
 from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
-from headstart.report.grid import Shown, write_grid
+from headstart.report.grid import CellResult, write_grid, write_tables
 from headstart.pipeline import feddr_tables as paper
 from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.inputs import Progress, silent
 from headstart.pipeline.local import algorithm_named
-from headstart.pipeline.run import check_pipeline, configured, load_or_run
-from headstart.results import SeedResult
+from headstart.pipeline.run import REPORTED, check_pipeline, configured, load_or_run
+from headstart.results import RunResult, SeedResult
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 CELLS, DIVERGED = "cells.json", "diverged.json"
@@ -186,8 +186,8 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 
 def run_grid(
     cells: Sequence[Cell], config: RunConfig, root: Path, title: str, progress: Progress = silent
-) -> list[Shown]:
-    """Every cell on one split; the tables are written anew after each.
+) -> list[CellResult]:
+    """Every cell on one split; the tables are written anew after each, the report now and then.
 
     They also show what other commands have finished in this folder. A cell that holds another run
     is refused before anything is written.
@@ -205,11 +205,15 @@ def run_grid(
         RunFolder(places[cell]).check(config_of, prepared.digest())
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / CELLS, json.dumps([asdict(cell) for cell in places]))
-    shown: list[Shown] = []
+    found: list[CellResult] = []
+    reported = time.monotonic()
     for cell, path in places.items():
-        shown.append(_shown(cell, *_outcome(prepared, cell, path, progress)))
-        write_grid(shown, root, title)
-    return shown
+        found.append(_cell_result(cell, _outcome(prepared, cell, path, progress), path))
+        write_tables(found, root)
+        if len(found) == len(places) or time.monotonic() > reported + REPORTED:
+            write_grid(found, root, title)
+            reported = time.monotonic()
+    return found
 
 
 def _places(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
@@ -239,16 +243,16 @@ def _finished(prepared: Experiment, cell: Cell, path: Path) -> bool:
 
 def _outcome(
     prepared: Experiment, cell: Cell, path: Path, progress: Progress
-) -> tuple[SeedResult | None, str]:
+) -> SeedResult | str:
     """The result, or why there is none."""
     pipeline, mark, digest = parsed(cell.pipeline), path / DIVERGED, prepared.digest()
     if mark.exists() and RunFolder(path).is_of(configured(prepared, pipeline), digest):
-        return None, str(_saved(mark)["failed"])
+        return str(_saved(mark)["failed"])
     try:
-        return load_or_run(prepared, pipeline, path, digest, progress), ""
+        return load_or_run(prepared, pipeline, path, digest, progress)
     except DivergedError as error:
         write_text(mark, json.dumps({"failed": str(error)}, ensure_ascii=False))
-        return None, str(error)
+        return str(error)
 
 
 def _saved(path: Path) -> Any:
@@ -258,16 +262,16 @@ def _saved(path: Path) -> Any:
         raise HeadstartError(f"run: {path} is damaged; name a new folder") from None
 
 
-def _shown(cell: Cell, result: SeedResult | None, failed: str) -> Shown:
-    accuracy = deviation = None
-    if result is not None:
-        accuracy = result.accuracy
-        if cell.personal and result.personal is not None:
-            each = result.personal.shares()
-            accuracy, deviation = float(each.mean()), float(each.std())
-    return Shown(
-        cell.table, cell.row, cell.column, accuracy, cell.paper, deviation, failed, result
-    )
+def _cell_result(cell: Cell, found: SeedResult | str, path: Path) -> CellResult:
+    place = (cell.table, cell.row, cell.column)
+    if isinstance(found, str):
+        return CellResult(*place, cell.pipeline, paper=cell.paper, failed=found)
+    accuracy, deviation = found.accuracy, None
+    if cell.personal and found.personal is not None:
+        each = found.personal.shares()
+        accuracy, deviation = float(each.mean()), float(each.std())
+    result = RunResult((found,), path)
+    return CellResult(*place, found.pipeline, accuracy, deviation, cell.paper, result=result)
 
 
 # -- how long a round takes ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from headstart.report import write_report
 from headstart.results import RunResult, SeedResult
 from headstart.writers import writer
 
+REPORTED = 30.0  # seconds after which the report of what is finished so far is made anew
 
 # -- one pipeline over a federation ----------------------------------------------------------------
 
@@ -174,6 +175,7 @@ def compare(
         check_pipeline(experiment.context(), cell.pipeline)
         RunFolder(cell.path).check(configured(experiment, cell.pipeline), experiments.digest(cell.seed))
     found: dict[Pipeline, list[SeedResult]] = {}
+    reported = time.monotonic()
     for cell in cells:
         result = load_or_run(
             experiments[cell.seed],
@@ -183,8 +185,14 @@ def compare(
             progress,
         )
         found.setdefault(cell.pipeline, []).append(result)
-        write_report([RunResult(tuple(runs), root) for runs in found.values()], root)
-    return tuple(RunResult(tuple(runs), root) for runs in found.values())
+        if time.monotonic() > reported + REPORTED or cell is cells[-1]:
+            write_report(_gathered(found, root), root)
+            reported = time.monotonic()
+    return tuple(_gathered(found, root))
+
+
+def _gathered(found: Mapping[Pipeline, Sequence[SeedResult]], root: Path) -> list[RunResult]:
+    return [RunResult(tuple(runs), root) for runs in found.values()]
 
 
 def _different(pipelines: Sequence[str | Pipeline]) -> list[Pipeline]:

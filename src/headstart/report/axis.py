@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.report.svg import GRID
+from headstart.report.drawing import GRID
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +35,13 @@ def line(at: int) -> dict[str, Any]:
         "markersize": 4,
         "markevery": [-1],
     }
+
+
+def band(axes: Axes, x: Array, mean: Array, spread: Array, colour: str) -> None:
+    """One standard deviation around a curve; nothing with one seed."""
+    if spread.any():
+        edges = (mean - spread, mean + spread)
+        axes.fill_between(x, *edges, color=colour, alpha=0.15, linewidth=0, zorder=1)
 
 
 def legend(figure: Figure, axes: Axes | None = None) -> int:

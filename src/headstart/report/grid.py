@@ -1,33 +1,32 @@
-"""A grid of runs as tables: rows × columns, the paper's numbers beside; CSV, Markdown, HTML."""
+"""A grid of runs as tables: rows × columns, the paper's numbers beside; CSV, Markdown, the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headstart.files import write_text
-from headstart.report import compare_plots as plots
-from headstart.report.diagnoses import diagnoses
-from headstart.report.html import render
-from headstart.report.markup import card, figure, section, table
-from headstart.report.outcomes import Rows, as_csv
-from headstart.report.values import MISSING, number
+from headstart.report.comparison_table import Cell, Rows, Table, number_text
+from headstart.report.format import MISSING
+from headstart.report.pages import write_report
+from headstart.report.tables import as_csv, as_markdown
+from headstart.results import RunResult
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One cell: its place, what came out (a share), and what the paper has (%)."""
+class CellResult:
+    """One cell: its place, what came out (a share), what the paper has (%), or why nothing came."""
 
     table: str
     row: str
     column: str
-    accuracy: float | None
-    paper: float | None = None
+    pipeline: str
+    accuracy: float | None = None
     deviation: float | None = None  # over clients
+    paper: float | None = None
     failed: str = ""
-    results: Mapping[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
 
     def text(self) -> str:
         """Ours, and the paper's in parentheses."""
@@ -41,82 +40,59 @@ class Shown:
         return ours if self.paper is None else f"{ours} ({self.paper:.2f})"
 
 
-def long_rows(shown: Sequence[Shown]) -> Rows:
+def long_rows(cells: Sequence[CellResult]) -> Rows:
     """Every cell a row, for programs."""
-    header = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "sentence")
+    header = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "pipeline")
     body = [
         (
-            one.table,
-            one.row,
-            one.column,
-            *(
-                MISSING if value is None else f"{100 * value:.2f}"
-                for value in (one.accuracy, one.deviation)
-            ),
-            MISSING if one.paper is None else f"{one.paper:.2f}",
-            _seconds(one.results.get("seconds")),
-            str(one.results.get("sentence") or ""),
+            *(one.table, one.row, one.column),
+            *(number_text(value, 0.01, ".2f") for value in (one.accuracy, one.deviation)),
+            number_text(one.paper, form=".2f"),
+            number_text(one.result.runs[0].seconds if one.result else None, form=".1f"),
+            one.pipeline,
         )
-        for one in shown
+        for one in cells
     ]
     return Rows(header, body)
 
 
-def _seconds(value: Any) -> str:
-    return MISSING if number(value) is None else f"{value:.1f}"
-
-
-def tables(shown: Sequence[Shown]) -> dict[str, Rows]:
+def tables(cells: Sequence[CellResult]) -> dict[str, Rows]:
     """Rows × columns of each table, in the order in which they came."""
     found = {}
-    for name in dict.fromkeys(one.table for one in shown):
-        cells = {(one.row, one.column): one.text() for one in shown if one.table == name}
-        columns = list(dict.fromkeys(column for _, column in cells))
+    for name in dict.fromkeys(one.table for one in cells):
+        texts = {(one.row, one.column): one.text() for one in cells if one.table == name}
+        columns = list(dict.fromkeys(column for _, column in texts))
         body = [
-            (row, *(cells.get((row, column), MISSING) for column in columns))
-            for row in dict.fromkeys(row for row, _ in cells)
+            (row, *(texts.get((row, column), MISSING) for column in columns))
+            for row in dict.fromkeys(row for row, _ in texts)
         ]
         found[name] = Rows(("", *columns), body)
     return found
 
 
-def as_markdown(shown: Sequence[Shown]) -> str:
-    parts = []
-    for name, rows in tables(shown).items():
-        lines = [rows.header, tuple("---" for _ in rows.header), *rows.body]
-        parts.append(f"{name}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    return "\n".join(parts)
+def write_tables(cells: Sequence[CellResult], root: Path) -> None:
+    """grid.csv and grid.md."""
+    write_text(root / "grid.csv", as_csv(*long_rows(cells)))
+    parts = [f"{name}\n\n{as_markdown(rows)}" for name, rows in tables(cells).items()]
+    write_text(root / "grid.md", "\n".join(parts))
 
 
-def write_grid(shown: Sequence[Shown], root: Path, title: str) -> None:
-    """grid.csv, grid.md and grid.html."""
-    write_text(root / "grid.csv", as_csv(long_rows(shown)))
-    write_text(root / "grid.md", as_markdown(shown))
-    write_text(root / "grid.html", page(shown, title))
+def write_grid(cells: Sequence[CellResult], root: Path, title: str) -> None:
+    """The report of all cells that have a result, under the tables."""
+    several = len({one.table for one in cells}) > 1  # in a legend a cell is where it stands
+    places: dict[str, str] = {}
+    results: dict[str, RunResult] = {}
+    for one in cells:
+        if one.result is not None:
+            place = (one.row, one.column, *([one.table] if several else ()))
+            places.setdefault(one.pipeline, ", ".join(place))
+            results[one.pipeline] = one.result
+    shown = [_page_table(name, rows) for name, rows in tables(cells).items()]
+    if results:
+        labels = list(places.values())
+        write_report(list(results.values()), root, title=title, labels=labels, grid=shown)
 
 
-def page(shown: Sequence[Shown], title: str) -> str:
-    cards = [
-        card(table(rows.header, rows.body), title=name, wide=True)
-        for name, rows in tables(shown).items()
-    ]
-    lead = (
-        "Accuracy in %; in parentheses the paper's: CIFAR-100, MobileNet, 320 rounds, whatever ran "
-        "here."
-    )
-    several = len(cards) > 1  # in a legend a cell is where it stands
-    places = [(one.row, one.column, *([one.table] if several else ())) for one in shown]
-    named = [
-        {**one.results, "sentence": ", ".join(place)}
-        for one, place in zip(shown, places, strict=True)
-        if not one.failed
-    ]
-    told = {"sentences": named}
-    curves = figure(plots.by_round(told), "Every cell by round.") if len(shown) <= 16 else ""
-    bodies = [
-        section(title, lead, *cards),
-        section("Curves", "The outside test set.", curves),
-        diagnoses(named),
-    ]
-    done = f"{len(shown)} cells."
-    return render(title, done, (), bodies, "Headstart.")
+def _page_table(name: str, rows: Rows) -> Table:
+    body = [(first, [Cell(text) for text in rest]) for first, *rest in rows.body]
+    return Table("", [], list(rows.header[1:]), body, name)

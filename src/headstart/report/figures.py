@@ -1,4 +1,4 @@
-"""The figures: each takes the results and gives one inline SVG, empty when there is no data."""
+"""Figures of a federation: arrivals, holdings, uploads, λ, errors; none where there is no data."""
 
 from __future__ import annotations
 
@@ -11,20 +11,11 @@ from numpy.typing import NDArray
 
 from headstart.report import axis
 from headstart.report.axis import COLOURS
-from headstart.report.places import NEAR, Box, nearest, place
-from headstart.report.svg import FAINT, INK, inline
-from headstart.report.values import (
-    Results,
-    head_title,
-    main_head,
-    name,
-    number,
-    part,
-    power,
-    round_size,
-    rows,
-    short,
-)
+from headstart.report.comparison_metrics import Entry, spent
+from headstart.report.drawing import FAINT, INK, drawn
+from headstart.report.format import name, power, round_size, short
+from headstart.report.label_layout import NEAR, Box, nearest, place
+from headstart.results import Arrival, Confusion, Estimate, HeadSummary, RunResult, SeedResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,68 +26,79 @@ _MARKS = "osD^v<>"
 POINTS = 400  # of a line; more cannot be seen
 LABELLED = 30  # classes: more cannot be read along an axis
 COLUMNS, LINES, CELLS = 300, 120, 400  # of the heat map (clients, classes), of the confusion
-PERSONAL = {
-    "global": "one global head",
-    "oll": "only local labels",
-    "prior": "local prior",
-    "ridge": "residual ridge",
-}
-_PERSONAL_LOOK: dict[str, dict[str, Any]] = {
-    "global": {"color": "#9aa5b1", "linewidth": 3.4},
-    "oll": {"color": COLOURS[1], "linewidth": 1.8, "linestyle": (0, (4, 1.5))},
-    "prior": {"color": COLOURS[0], "linewidth": 1.8},
-    "ridge": {"color": COLOURS[2], "linewidth": 1.8, "linestyle": (0, (1, 1))},
-}
 
 
 # -- as clients arrive -----------------------------------------------------------------------------
 
 
-@inline(height=4.1)
-def accuracy_curves(figure: Figure, results: Results) -> str:
-    heads = rows(results, "heads")
-    curves = [(at, head, _series(head, "accuracy")) for at, head in enumerate(heads)]
-    curves = [curve for curve in curves if len(curve[2])]
+@drawn(height=4.1)
+def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
+    curves = [(entry, arrival_curve(entry.result)) for entry in entries]
+    curves = [(entry, curve) for entry, curve in curves if len(curve)]
     if not curves:
         return ""
     axes = figure.add_subplot()
-    for at, head, (uploads, accuracy) in ((at, head, curve.T) for at, head, curve in curves):
-        chief = head is main_head(results)
-        line = {**axis.line(at), "linewidth": 2.4 if chief else 1.5, "zorder": 3 if chief else 2}
-        axes.plot(uploads, accuracy, label=name(head_title(head), 24), **line)
-    pooled = number(main_head(results).get("pooled_accuracy"))
+    for entry, (uploads, accuracy, spread) in ((entry, curve.T) for entry, curve in curves):
+        chief = entry is curves[0][0]
+        line = {**axis.line(entry.at), "linewidth": 2.4 if chief else 1.5, "zorder": 2 + chief}
+        axis.band(axes, uploads, accuracy, spread, line["color"])
+        axes.plot(uploads, accuracy, label=name(entry.legend, 30), **line)
+    pooled = _pooled(curves[0][0].result)
     if pooled is not None:
-        label = name(f"{head_title(main_head(results))}, pooled data", 32)
+        label = name(f"{curves[0][0].legend}, pooled data", 38)
         axes.axhline(pooled, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=label)
-    axis.accuracy_scale(axes, accuracies(results))
+    axis.accuracy_scale(axes, arrival_accuracies(entries))
     figure.set_figheight(3.7 + 0.2 * axis.legend(figure))
-    axis.uploads(axes, max(curve[-1, 0] for _, _, curve in curves))
+    axis.uploads(axes, max(curve[-1, 0] for _, curve in curves))
     axes.set_ylabel("test accuracy")
-    return "Test accuracy of each method after each upload"
+    return "Test accuracy of each pipeline's head after each upload"
 
 
-def accuracies(results: Results) -> Array:
+def _pooled(result: RunResult) -> Estimate | None:
+    return result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None)
+
+
+def arrival_curve(result: RunResult) -> Array:
+    """Rows (uploads, accuracy, deviation); of a long curve more of the beginning is kept."""
+    known = [
+        {a.clients: a.accuracy for a in _arrivals(run) if a.accuracy is not None}
+        for run in result.runs
+    ]
+    shared = [at for at in known[0] if all(at in one for one in known)]
+    values = [Estimate(one[at] for one in known) for at in shared]
+    rows = [(at, value, value.std or 0.0) for at, value in zip(shared, values, strict=True)]
+    curve = np.array(rows, float).reshape(-1, 3)
+    if len(curve) <= POINTS:
+        return curve
+    return curve[np.unique(np.geomspace(1, len(curve), POINTS).round().astype(int)) - 1]
+
+
+def _arrivals(run: SeedResult) -> tuple[Arrival, ...]:
+    return run.head.arrivals if run.head else ()
+
+
+def arrival_accuracies(entries: Sequence[Entry]) -> Array:
     """Every accuracy that the curves show, and the line of pooled data."""
-    shown = [_series(head, "accuracy")[:, 1] for head in rows(results, "heads")]
-    pooled = number(main_head(results).get("pooled_accuracy"))
+    shown = [arrival_curve(entry.result)[:, 1] for entry in entries]
+    pooled = _pooled(entries[0].result) if entries else None
     return np.concatenate([*shown, [] if pooled is None else [pooled]])
 
 
-@inline(height=4.1)
-def class_coverage(figure: Figure, results: Results) -> str:
-    curve = _series(main_head(results), "classes")
-    if not len(curve):
+@drawn(height=4.1)
+def class_coverage(figure: Figure, run: SeedResult) -> str:
+    rows = np.array([(one.clients, one.classes) for one in _arrivals(run)], float).reshape(-1, 2)
+    if not len(rows):
         return ""
     axes = figure.add_subplot()
-    known = len(rows(part(results, "data"), "classes")) or int(curve[:, 1].max())
+    known = len(run.data.classes) or int(rows[:, 1].max())
     axes.axhline(known, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=f"all {known:,}")
-    seen, classes = curve.T
+    seen, classes = rows.T
     axes.fill_between(seen, classes, step="post", color=COLOURS[0], alpha=0.12, linewidth=0)
     line = {**axis.line(0), "linewidth": 2.0, "label": "seen so far"}
     axes.plot(seen, classes, drawstyle="steps-post", **line)
     axes.set_ylim(0, known * 1.06)
     axis.whole(axes.yaxis)
-    axis.uploads(axes, curve[-1, 0])
+    axis.uploads(axes, rows[-1, 0])
     axes.set_ylabel("classes")
     axis.legend(figure)
     return "Number of classes seen after each upload"
@@ -105,10 +107,9 @@ def class_coverage(figure: Figure, results: Results) -> str:
 # -- who holds what --------------------------------------------------------------------------------
 
 
-@inline(height=3.7)
-def client_classes(figure: Figure, results: Results) -> str:
-    heatmap = part(results, "heatmap")
-    counts = _matrix(heatmap.get("counts"))
+@drawn(height=3.7)
+def who_holds_what(figure: Figure, run: SeedResult) -> str:
+    counts = np.array(run.split.counts or (), float)
     if not counts.size:
         return ""
     from matplotlib.colors import LogNorm
@@ -128,7 +129,7 @@ def client_classes(figure: Figure, results: Results) -> str:
     bar = axis.colour_bar(figure, axes, image, "samples")
     axis.log_ticks(bar.ax, "y", np.array([1, max(shown.max(), 10)]), "{:,.0f}".format, room=1.0)
     axis.bare(axes)
-    names = [name(label, 14) for label in rows(heatmap, "classes")]
+    names = [name(label, 14) for label in run.data.classes]
     axis.ticks(axes.yaxis, names if len(names) == classes <= LABELLED else [])
     axis.ticks(axes.xaxis, [])
     axes.set_xlabel(f"{clients:,} client{'s' * (clients != 1)}, by most common class")
@@ -136,9 +137,10 @@ def client_classes(figure: Figure, results: Results) -> str:
     return f"Samples of {classes} classes at {clients} clients"
 
 
-@inline(height=3.7)
-def client_bytes(figure: Figure, results: Results) -> str:
-    measured, formula = _sizes(results, "bytes"), _sizes(results, "formula_bytes")
+@drawn(height=3.7)
+def client_bytes(figure: Figure, run: SeedResult) -> str:
+    measured = _sizes([client.up for client in run.clients])
+    formula = _sizes([client.formula_up for client in run.clients])
     if not len(measured):
         return ""
     axes = figure.add_subplot()
@@ -154,44 +156,46 @@ def client_bytes(figure: Figure, results: Results) -> str:
     axes.set_xlim(0, 1)
     axis.percents(axes.xaxis)
     axes.set_xlabel("share of clients, smallest upload first")
-    axes.set_ylabel("bytes a client (log scale)")
+    axes.set_ylabel("bytes per client (log scale)")
     axis.legend(figure)
     return "Bytes uploaded by each client, measured and by formula"
 
 
-def _sizes(results: Results, key: str) -> Array:
-    """The clients' bytes in order; one client alone is drawn as a level line."""
-    found = [number(client.get(key)) for client in rows(results, "clients")]
-    known = _thin(np.sort([size for size in found if size is not None and size > 0]))
+def _sizes(values: Sequence[float | None]) -> Array:
+    """Bytes in order; one client alone is drawn as a level line."""
+    known = thin(np.sort([value for value in values if value]))
     return np.repeat(known, 2) if len(known) == 1 else known
 
 
-# -- methods ---------------------------------------------------------------------------------------
-
-
-@inline(height=3.7)
-def cost_accuracy(figure: Figure, results: Results) -> str:
-    found = [
-        (at, name(head_title(head), 26), number(head.get("bytes_per_client")),
-         number(head.get("accuracy")))
-        for at, head in enumerate(rows(results, "heads"))
-    ]  # fmt: skip
-    shown = [(at, title, x, y) for at, title, x, y in found if x and x > 0 and y is not None]
+@drawn(height=3.7)
+def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
+    shown = [(e, x, y) for e in entries if (x := _upload(e.result)) and (y := e.result.accuracy)]
     if not shown:
         return ""
     axes = figure.add_subplot()
-    for at, _, x, y in shown:
-        mark = _MARKS[at % len(_MARKS)]
-        axes.plot(x, y, mark, color=COLOURS[at % len(COLOURS)], markersize=8, mec="white", mew=0.8)
-    axis.log_ticks(axes, "x", np.array([x for _, _, x, _ in shown]), round_size, room=2.0)
+    for entry, x, y in shown:
+        mark, colour = _MARKS[entry.at % len(_MARKS)], COLOURS[entry.at % len(COLOURS)]
+        axes.errorbar(x, y, y.std or 0.0, fmt=mark, color=colour, markersize=8, mec="white",
+                      mew=0.8, elinewidth=1.2)  # fmt: skip
+    axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, room=2.0)
     heights = [y for *_, y in shown]
     room = max(0.18 * (max(heights) - min(heights)), 0.01)
     axes.set_ylim(min(heights) - room, max(heights) + room)
     axis.percents(axes.yaxis)
-    axes.set_xlabel("mean bytes a client (log scale)")
+    axes.set_xlabel("mean bytes up per client (log scale)")
     axes.set_ylabel("test accuracy")
-    _label(figure, axes, [(title, x, y) for _, title, x, y in shown])
-    return "Accuracy of each method against its bytes a client"
+    _label(figure, axes, [(name(entry.legend, 30), x, y) for entry, x, y in shown])
+    return "Accuracy of each pipeline against its bytes per client"
+
+
+def _upload(result: RunResult) -> float | None:
+    """Mean bytes up per client: of the upload alone, where it is known."""
+
+    def read(run: SeedResult) -> float | None:
+        own, up = run.head.bytes_per_client if run.head else None, spent(run, "up")
+        return own or (up and up / max(len(run.split.clients), 1))
+
+    return result.over_seeds(read)
 
 
 def _label(figure: Figure, axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
@@ -212,22 +216,18 @@ def _label(figure: Figure, axes: Axes, points: Sequence[tuple[str, float, float]
             axes.plot(*ends.T, color=FAINT, linewidth=0.7, zorder=1)
 
 
-# -- the ridge -------------------------------------------------------------------------------------
+# -- the ridge, errors -----------------------------------------------------------------------------
 
 
-@inline(height=4.1)
-def ridge_path(figure: Figure, results: Results) -> str:
-    head = path_head(results)
-    path = part(head, "path")
-    keys = ("ridges", "scores", "freedom")
-    columns = [[number(value) for value in rows(path, key)] for key in keys]
-    points = [row for row in zip(*columns, strict=False) if None not in row and (row[0] or 0) > 0]
-    if not points:
+@drawn(height=4.1)
+def ridge_path(figure: Figure, head: HeadSummary) -> str:
+    if head.path is None or not head.path.ridges:
         return ""
-    ridges, scores, freedom = np.array(points, dtype=float).T
+    path = head.path
+    ridges, scores = np.array(path.ridges), np.array(path.scores)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     upper.plot(ridges, scores, color=COLOURS[0], linewidth=2)
-    lower.plot(ridges, freedom, color=COLOURS[2], linewidth=2)
+    lower.plot(ridges, path.freedom, color=COLOURS[2], linewidth=2)
     upper.set_ylabel("GCV score")
     lower.set_ylabel("degrees of\nfreedom")
     lower.set_xlabel("ridge λ (log scale)")
@@ -235,40 +235,28 @@ def ridge_path(figure: Figure, results: Results) -> str:
     if scores.min() > 0 and scores.max() > 10 * scores.min():
         axis.log_ticks(upper, "y", scores, short)
     axis.log_ticks(lower, "x", ridges, power, room=1.0)
-    for ridge, label, colour, dash in _marked(head, path):
+    for ridge, label, colour, dash in _marked(head, path.best):
         for axes in (upper, lower):
             axes.axvline(ridge, color=colour, linestyle=dash, linewidth=1.3, label=label)
     axis.legend(figure, upper)
     return "GCV score and degrees of freedom against the ridge"
 
 
-def path_head(results: Results) -> Results:
-    """The head whose ridge path is shown: the main one if it has one, or else the first."""
-    heads = [main_head(results), *rows(results, "heads")]
-    return next((head for head in heads if part(head, "path")), {})
-
-
-def _marked(head: Results, path: Results) -> list[tuple[float, str, str, Any]]:
+def _marked(head: HeadSummary, best: float) -> list[tuple[float, str, str, Any]]:
     """The λ of the lowest score, and the λ used where that is another."""
-    best, used = number(path.get("best")), number(part(head, "solved").get("ridge"))
-    marks: list[tuple[float, str, str, Any]] = []
-    if best:
-        chosen = used is None or math.isclose(best, used, rel_tol=1e-6)
-        title = "chosen" if chosen else "lowest score"
-        marks.append((best, f"{title}: λ = {short(best)}", COLOURS[1], (0, (4, 2))))
-    if used and not (best and math.isclose(best, used, rel_tol=1e-6)):
+    used = head.solved.get("ridge")
+    same = used is None or math.isclose(best, used, rel_tol=1e-6)
+    title = "chosen" if same else "lowest score"
+    marks = [(best, f"{title}: λ = {short(best)}", COLOURS[1], (0, (4, 2)))]
+    if used and not same:
         marks.append((used, f"used: λ = {short(used)}", INK, (0, (1.5, 1.5))))
     return marks
 
 
-# -- errors ----------------------------------------------------------------------------------------
-
-
-@inline(height=4.9)
-def confusion_matrix(figure: Figure, results: Results) -> str:
-    confusion = part(results, "confusion")
-    counts = _matrix(confusion.get("matrix"))
-    if not counts.size or counts.shape[0] != counts.shape[1]:
+@drawn(height=4.9)
+def confusion_matrix(figure: Figure, confusion: Confusion) -> str:
+    counts = np.array(confusion.matrix, float)
+    if not counts.size:
         return ""
     from matplotlib.colors import PowerNorm
 
@@ -282,7 +270,7 @@ def confusion_matrix(figure: Figure, results: Results) -> str:
     bar = axis.colour_bar(figure, axes, image, "share of the true class")
     axis.percents(bar.ax.yaxis)
     axis.bare(axes)
-    names = [name(label, 12) for label in rows(confusion, "classes")]
+    names = [name(label, 12) for label in confusion.classes]
     names = names if len(names) == classes <= LABELLED else []
     axis.ticks(axes.yaxis, names)
     axis.ticks(axes.xaxis, names, rotation=90 if any(len(label) > 2 for label in names) else 0)
@@ -301,33 +289,6 @@ def _write_cells(axes: Axes, shares: Array) -> None:
                   fontsize=9)  # fmt: skip
 
 
-# -- personal heads --------------------------------------------------------------------------------
-
-
-@inline(height=3.7)
-def personal_accuracy(figure: Figure, results: Results) -> str:
-    tested = [client for client in rows(results, "clients") if part(client, "personal")]
-    axes = figure.add_subplot()
-    for key, title in PERSONAL.items():
-        values = [number(client["personal"].get(key)) for client in tested]
-        known = np.sort([value for value in values if value is not None])
-        if len(known):
-            share = (np.arange(len(known)) + 0.5) / len(known)
-            look = {**_PERSONAL_LOOK[key], "marker": "o" if len(known) <= 3 else ""}
-            axes.plot(_thin(share), _thin(known), label=title, **look)
-    if not axes.lines:
-        return ""
-    axes.set_xlim(0, 1)
-    low = min(float(np.min(line.get_ydata())) for line in axes.lines)
-    axes.set_ylim(math.floor(10 * min(low, 0.8)) / 10 - 0.02, 1.03)
-    axis.percents(axes.xaxis)
-    axis.percents(axes.yaxis)
-    axes.set_xlabel("share of clients, least accurate first")
-    axes.set_ylabel("accuracy on the client's own test")
-    axis.legend(figure)
-    return "Accuracy of each client with each head, sorted"
-
-
 # -- numbers ---------------------------------------------------------------------------------------
 
 
@@ -341,24 +302,8 @@ def _gathered(counts: Array, limit: int, axis: int) -> Array:
     return np.add.reduceat(counts, np.arange(0, counts.shape[axis], step), axis=axis)
 
 
-def _thin(values: Array) -> Array:
+def thin(values: Array) -> Array:
     """At most POINTS of them, evenly, first and last included."""
     if len(values) <= POINTS:
         return values
     return values[np.linspace(0, len(values) - 1, POINTS).round().astype(int)]
-
-
-def _series(head: Results, key: str) -> Array:
-    """Rows (uploads, value) of a head's curve; of a long one more of the beginning is kept."""
-    found = [(number(p.get("clients")), number(p.get(key))) for p in rows(head, "curve")]
-    known = np.array([pair for pair in found if None not in pair], dtype=float).reshape(-1, 2)
-    if len(known) <= POINTS:
-        return known
-    return known[np.unique(np.geomspace(1, len(known), POINTS).round().astype(int)) - 1]
-
-
-def _matrix(values: Any) -> Array:
-    """Counts, never negative; empty when they are no matrix."""
-    if not values or not values[0]:
-        return np.zeros((0, 0))
-    return np.maximum(np.nan_to_num(np.array(values, dtype=float), posinf=0.0), 0.0)

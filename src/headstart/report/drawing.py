@@ -1,4 +1,4 @@
-"""Figures as inline SVG: one quiet style, the same bytes every time, no ids or rules that clash.
+"""Figures, inline in the page and as files: one quiet style, the same bytes every time.
 
 Text stays text, so that it can be selected, read aloud and drawn in the page's own font.
 """
@@ -11,19 +11,18 @@ import re
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from headstart.report.values import Results
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    Draw: TypeAlias = Callable[[Figure, Results], str]
-
+T = TypeVar("T")
 WIDTH = 6.2  # inches of 72 units: half a page when wide, a whole phone when narrow
 INK, FAINT, GRID = "#1f2933", "#66717d", "#e4e8ec"
-_STYLE: dict[str, Any] = {
+_STYLE: dict[str, object] = {
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # a name with $ is a name
     "figure.dpi": 72,
     "font.family": "DejaVu Sans",
@@ -45,43 +44,66 @@ _STYLE: dict[str, Any] = {
     "legend.fontsize": 10,
     "lines.linewidth": 1.6,
 }
-_NOTHING = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_UNDATED = {
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+}
 
 
-def inline(height: float) -> Callable[[Draw], Callable[[Results], str]]:
-    """Make results → SVG of a function that draws them and answers with a description.
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: `save` makes a file of it, of the kind that is named."""
 
-    An empty description says that there is nothing to show: then the SVG is empty too.
+    name: str
+    description: str
+    save: Callable[[str], bytes]
+
+    def inline(self) -> str:
+        """The drawing alone: no document, no namespaces, no style rules, ids of its own."""
+        return _tidy(self.save("svg").decode(), self.name, self.description)
+
+
+def drawn(height: float) -> Callable[[Callable[[Figure, T], str]], Callable[..., Drawing | None]]:
+    """Make data → Drawing of a function that draws them and answers with a description.
+
+    An empty description says that there is nothing to show: then there is no drawing either.
     """
 
-    def wrap(draw: Draw) -> Callable[[Results], str]:
+    def wrap(draw: Callable[[Figure, T], str]) -> Callable[..., Drawing | None]:
         @functools.wraps(draw)
-        def plot(results: Results) -> str:
-            return _render(draw, results, height)
+        def made(data: T, suffix: str = "") -> Drawing | None:
+            name = draw.__name__.replace("_", "-") + suffix
 
-        return plot
+            @functools.cache
+            def save(kind: str) -> tuple[str, bytes]:
+                return _render(draw, data, height, name, kind)
+
+            description = save("svg")[0]
+            return Drawing(name, description, lambda kind: save(kind)[1]) if description else None
+
+        return made
 
     return wrap
 
 
-def _render(draw: Draw, results: Results, height: float) -> str:
+def _render(
+    draw: Callable[[Figure, T], str], data: T, height: float, name: str, kind: str
+) -> tuple[str, bytes]:
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    key = draw.__name__.replace("_", "-")
-    with style.context(["default", {**_STYLE, "svg.hashsalt": key}]), warnings.catch_warnings():
+    looks: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
+    with style.context(looks), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # the browser may have it
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        description = draw(figure, results)
-        if not description:
-            return ""
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata=_NOTHING)
-    return _tidy(file.getvalue(), key, description)
+        canvas = Figure(figsize=(WIDTH, height), layout="constrained")
+        description = draw(canvas, data)
+        file = io.BytesIO()
+        if description:
+            canvas.savefig(file, format=kind, metadata=_UNDATED[kind])
+    return description, file.getvalue()
 
 
 def _tidy(source: str, key: str, description: str) -> str:
-    """The drawing alone: no document, no namespaces, no style rules, ids of its own."""
     root = ElementTree.fromstring(source)
     for parent in list(root.iter()):
         for child in list(parent):
