@@ -103,7 +103,7 @@ class Dealt:
 
 def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:
     change = None if config.shift is None else functools.partial(_shifted, config)
-    found = read_data(config.data, config, progress, change=change)
+    found = _with_outside(config, read_data(config.data, config, progress, change=change), progress)
     dealt = deal(config, found.data)
     train, test, kept = dealt.train, dealt.test, dealt.kept
     config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
@@ -126,6 +126,15 @@ def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:
         found.extractor,
         colours,
     )
+
+
+def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Input:
+    """With the test samples that the configuration names, through the same extractor."""
+    if config.test is None:
+        return found
+    about = None if config.network else found.extractor  # pixels are what they are
+    outside = read_data(config.test, config, progress, about)
+    return replace(found, data=found.data.with_outside(outside.data))
 
 
 def deal(config: RunConfig, data: Dataset) -> Dealt:
