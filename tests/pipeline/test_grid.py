@@ -222,8 +222,8 @@ def test_time_is_relative_to_the_first_and_flops_are_counted(pictures):
 
 
 def test_commands(pictures, tmp_path):
-    small = ["-s", "network=small_cnn", "-s", "pixels=8", "-s", "partition.clients=6"]
-    small += ["-s", "partition.shards_per_client=2", "--epochs", "1"]
+    small = ["-s", "network=small_cnn", "-s", "pixels=8", "--clients", "6", "--shards", "2"]
+    small += ["--epochs", "1"]
     rows = ["--algorithm", "Dot-Regression", "--term", "fd", "--rounds", "1"]
     where = ["--data", str(pictures), "--out", str(tmp_path / "grid")]
     done = CliRunner().invoke(app, ["feddr", *where, *rows, *small])
@@ -242,9 +242,9 @@ def test_commands(pictures, tmp_path):
     ):
         done = CliRunner().invoke(app, ["feddr", *where, *rows, *small, *wrong])
         assert re.search(said, str(done.exception))
-    assert "[required]" in CliRunner().invoke(main, ["grid", "feddr", "--help"]).output
-    done = CliRunner().invoke(app, ["feddr", *where, "--split", "iid"])
-    assert "split: expected one of shards, dirichlet, got 'iid'" in str(done.exception)
+    assert "[required]" in CliRunner().invoke(main, ["predict", "--help"]).output
+    done = CliRunner().invoke(app, ["feddr", *where, "--partition", "iid"])
+    assert "partition: expected one of shards, dirichlet, got 'iid'" in str(done.exception)
 
 
 # -- frozen heads in sentences ---------------------------------------------------------------------

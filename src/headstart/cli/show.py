@@ -59,7 +59,8 @@ def show_end(results: Sequence[RunResult], folder: Path) -> None:
             word = "the same bits" if federated == pooled else "NOT THE SAME"
             say(f"federated total {federated[:16]}…, pooled total {pooled[:16]}…: {word}")
             break
-    say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
+    first = folder / "01" if len(results) > 1 else folder  # the first is the model kept
+    say(f"report: {folder / 'report.html'}   model: {first / 'model.safetensors'}")
 
 
 def show_pipelines(results: Sequence[RunResult], folder: Path) -> None:

@@ -14,7 +14,7 @@ from headstart.data.stratify import held_out
 from headstart.data.table import Columns, Features, as_features
 from headstart.errors import DataError
 from headstart.files import readable
-from headstart.labels import Labels, as_labels
+from headstart.labels import Labels, as_labels, same_kind
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -108,6 +108,29 @@ class Dataset:
         _, codes = np.unique(self.labels, return_inverse=True)
         groups = np.zeros(len(self), dtype=np.int64)
         return replace(self, test=held_out(groups, codes, fraction, checks.generator(seed)))
+
+    def with_outside(self, other: Dataset) -> Dataset:
+        """These samples for training and the `other` ones, or their test part, for testing."""
+        if self.test is not None and self.test.any():
+            raise DataError(f"test: {self.name} has test samples of its own; expected none")
+        outside = other if other.test is None else other.test_part()
+        if outside.dimension != self.dimension:
+            raise DataError(
+                f"test: expected features of dimension {self.dimension}, got {outside.dimension}"
+            )
+        if not same_kind(self.labels, outside.labels):
+            raise DataError(
+                f"test: expected labels like {self.labels[0]!r}, got {outside.labels[0]!r}"
+            )
+        nobody = np.full(len(outside), "", np.str_)
+        return Dataset(
+            self.name,
+            np.concatenate([self.features, outside.features.astype(self.features.dtype)]),
+            np.concatenate([self.labels, outside.labels]),
+            None if self.clients is None else np.concatenate([self.clients, nobody]),
+            None if self.domains is None else np.concatenate([self.domains, nobody]),
+            np.repeat([False, True], [len(self), len(outside)]),
+        )
 
 
 def load(

@@ -68,6 +68,7 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: str = Field(description="digits, a .csv, .tsv, .parquet or .npz file, or a folder")
+    test: str | None = Field(None, description="outside test samples that are not in the data")
     text: str | None = Field(None, description="the column of sentences in a .csv or .tsv file")
     extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")
     weights: str | None = Field(None, description="its weight file, if not found by itself")
@@ -143,6 +144,8 @@ class RunConfig(BaseModel):
             raise ValueError("shift: expected images that can all be decoded, got skip_corrupt")
         if self.shift is not None and self.matched:
             raise ValueError("matched: with shift, test images have domains that no client chose")
+        if self.shift is not None and self.test is not None:
+            raise ValueError("shift: expected test images among the data, got test")
         if self.augment is not None and self.network is None:
             raise ValueError("augment: expected a network that trains on images; give network")
         if self.matched and self.held_out:
@@ -198,6 +201,14 @@ def nearest(word: str, known: list[str]) -> str:
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
+    told = read_plain(path)
+    for change in changes:
+        apply_change(told, change)
+    return make_config(told)
+
+
+def read_plain(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file, as they stand there."""
     try:
         told = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -207,9 +218,7 @@ def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
         raise HeadstartError(f"config: {path} is not YAML: {said}") from None
     if not isinstance(told, dict):
         raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
-    for change in changes:
-        apply_change(told, change)
-    return make_config(told)
+    return told
 
 
 def parse_yaml(text: str) -> Any:

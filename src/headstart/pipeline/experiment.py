@@ -123,7 +123,7 @@ class ClientSplit:
 def prepare(config: RunConfig, progress: Progress = silent) -> Experiment:
     """Read, split, deal to clients, and open the federation that the settings name."""
     change = None if config.shift is None else functools.partial(_shifted, config)
-    found = read_data(config.data, config, progress, change=change)
+    found = _with_outside(config, read_data(config.data, config, progress, change=change), progress)
     dealt = deal(config, found.data)
     train, test, kept = dealt.train, dealt.test, dealt.kept
     if not config.network:  # the features of a network are known when it is
@@ -148,6 +148,15 @@ def prepare(config: RunConfig, progress: Progress = silent) -> Experiment:
         colours,
         found.data.test is not None,
     )
+
+
+def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Input:
+    """With the test samples that the configuration names, through the same extractor."""
+    if config.test is None:
+        return found
+    about = None if config.network else found.extractor  # pixels are what they are
+    outside = read_data(config.test, config, progress, about)
+    return replace(found, data=found.data.with_outside(outside.data))
 
 
 def deal(config: RunConfig, data: Dataset) -> ClientSplit:
