@@ -34,8 +34,7 @@ def collected(context: PipelineContext, head: Any, step: Step, broadcast: Arrays
     seen = 0
     for answer in context.federation.answers(step, broadcast):
         seen += len(answer.clients)
-        context.meter.up += answer.up
-        context.sent |= dict.fromkeys(answer.clients, answer.up / len(answer.clients))
+        context.received(answer)
         if answer.payload is not None:
             context.messages[answer.clients[0]] = hashlib.sha256(answer.payload).hexdigest()
         waiting.append(answer.statistic)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.data.datasets import Dataset
 from headstart.federation import steps
-from headstart.federation.protocol import Federation, Step
+from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
@@ -257,6 +257,13 @@ class PipelineContext:
         known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
         self.curve.append({**known, **(more or {})})
         self.watch(self.curve[-1])
+
+    def received(self, answer: Answer) -> Answer:
+        """Count what came for the initial head; the same answer."""
+        self.meter.up += answer.up
+        for name in answer.clients:
+            self.sent[name] = self.sent.get(name, 0.0) + answer.up / len(answer.clients)
+        return answer
 
     def note(self, text: str) -> None:
         """Something a reader of the results must know; once."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headstart import heads, threads
 from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.federation import steps
-from headstart.federation.protocol import Step
+from headstart.federation.protocol import Step, added
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.random_features import bandwidth_of
@@ -95,8 +95,8 @@ def with_network(context: PipelineContext, state: ModelState, params: Params) ->
 def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Any:
     """The head; random features with bandwidth "auto" ask once for the spread of the samples."""
     if settings.get("bandwidth") == "auto":
-        spread = context.federation.total(*measuring(context, SharedVariances("spherical"), params))
-        context.meter.up += spread.up
+        asked = measuring(context, SharedVariances("spherical"), params)
+        spread = added(map(context.received, context.federation.answers(*asked)))
         settings["bandwidth"] = bandwidth_of(spread.statistic)
     return heads.make(name, settings)
 

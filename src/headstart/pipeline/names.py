@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 
 from headstart import gradient, heads
 from headstart.registry import folded
@@ -28,5 +29,6 @@ def _titles(name: str) -> list[str]:
     if head is not None:
         return [getattr(head, "notation", ""), head.title]
     method = gradient.catalogue().get(name)
-    found = _TITLE.match(method.__doc__ or "") if method else None
+    text = (method.__doc__ or sys.modules[method.__module__].__doc__ or "") if method else ""
+    found = _TITLE.match(text)
     return [found[1]] if found else []

@@ -104,7 +104,8 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     method, head = state.method, state.head
     assert head is not None
     holdings = context.holdings
-    every, sent = len(holdings.classes), list(context.sent.values())
+    every = len(holdings.classes)
+    sent = list(context.sent.values()) if context.arriving else []
     formulas = [
         formula_bytes(method, context.dimension, own, every) for own in holdings.own.values()
     ]
@@ -172,7 +173,7 @@ def client_rows(experiment: Experiment, context: PipelineContext, method: Any) -
     rows = []
     for name, client in experiment.clients.items():
         own = len(np.unique(client.labels))
-        sent = context.sent.get(name)
+        sent = context.sent.get(name) if context.arriving else None
         rows.append(
             ClientSummary(
                 name,
