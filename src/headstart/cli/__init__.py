@@ -188,6 +188,9 @@ def fit(
     download: Annotated[bool, typer.Option(help="fetch published weights")] = False,
     skip_corrupt: Annotated[bool, typer.Option(help="leave out what cannot be decoded")] = False,
     ridge: Annotated[str, typer.Option(help="λ: a number, or gcv")] = "gcv",
+    temperature: Annotated[
+        str, typer.Option(help="of the softmax: training, left-out, or a number")
+    ] = "training",
     partition: Annotated[str | None, typer.Option(help="make clients: dirichlet, iid, …")] = None,
     clients: Annotated[int | None, typer.Option(help="how many, for the partition")] = None,
     alpha: Annotated[float | None, typer.Option(help="for Dirichlet partitions")] = None,
@@ -215,6 +218,7 @@ def fit(
         "weights": weights,
         "download": download,
         "skip_corrupt": skip_corrupt,
+        "temperature": _number(temperature),
         "held_out": held_out,
         "exact": exact,
         "seed": seed,

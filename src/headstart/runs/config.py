@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,8 +76,10 @@ class RunConfig(BaseModel):
         None, description="of the wire when not exact (none: float32)"
     )
     smoothing: float = Field(0.5, ge=0, description="added to a client's counts for its prior")
-    temperature: Literal["training", "left-out"] = Field(
-        "training", description="calibrated on the training loss, or as if samples were left out"
+    temperature: Literal["training", "left-out"] | float = Field(
+        "training",
+        description="of a closed-form head's softmax: calibrated on the training loss, or as if "
+        "samples were left out; or a number, and no client is asked",
     )
     phases: list[Any] | None = Field(None, description="a sentence, or its phases as a list")
     cohort: int = Field(10, ge=1, description="clients a round of training")
@@ -109,6 +112,14 @@ class RunConfig(BaseModel):
         if not isinstance(items, Sequence):
             return items
         return [{"name": item} if isinstance(item, str) else item for item in items]
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _temperature(cls, value: Any) -> Any:
+        stated = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value in ("training", "left-out") or (stated and 0 < value < math.inf):
+            return value
+        raise ValueError("expected training, left-out or a number above 0")
 
     @field_validator("phases", mode="before")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -189,8 +190,11 @@ def head_leverage(prepared: Prepared, head: Any, sum_: Any) -> Leverage:
 
 
 def calibrated(prepared: Prepared, model: LinearHead, leverage: Leverage) -> LinearHead:
-    """With the temperature of the lowest training loss over the federation."""
-    known = leverage if prepared.config.temperature == "left-out" else None
+    """With the temperature of the lowest training loss over the federation, or the stated one."""
+    stated = prepared.config.temperature
+    if not isinstance(stated, str):
+        return replace(model, temperature=stated)
+    known = leverage if stated == "left-out" else None
     losses = prepared.simulator.total(steps.calibrate(known), steps.with_head(model))
     return model.calibrated(losses.values)
 
