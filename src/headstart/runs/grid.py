@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How every cell trains, as in the paper: lr ×0.1 at half and at three quarters of the rounds."""
+    """How every cell trains, as in the paper: lr ×0.1 at half and three quarters of the rounds."""
 
     rounds: int = 320
     epochs: int = 3
