@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from headstart import LinearHead
 from headstart.data.datasets import load
 
 
@@ -86,6 +87,14 @@ def test_run_takes_a_file_and_changes(headstart, tmp_path):
     assert "7 clients" in headstart("run", "c.yaml", "partition.clients=7", "heads=fedncm")
 
 
+def test_a_temperature_can_be_stated(headstart, tmp_path):
+    few = ("--clients", "4", "--alpha", "1")
+    headstart("fit", "--data", "digits", *few, "--temperature", "0.5", "--out", "fit")
+    headstart("run", "Fed3R", "--data", "digits", "temperature=0.5", "--out", "run")
+    for name in ("fit", "run"):
+        assert LinearHead.load(tmp_path / name / "model.safetensors").temperature == 0.5
+
+
 def test_list_names_everything(headstart):
     from headstart.data.partition import PARTITIONERS
     from headstart.heads import catalogue
@@ -106,6 +115,7 @@ def test_doctor_and_version(headstart):
         (("fit", "--data", "nothing.csv"), "no such file"),
         (("fit", "--data", "digits", "--head", "fed4r"), "did you mean 'fed3r'"),
         (("fit", "--data", "digits", "--ridge", "lots"), "ridge"),
+        (("fit", "--data", "digits", "--temperature", "0"), "temperature"),
         (("fit", "--data", "digits", "--partition", "dirichlet"), "clients, alpha"),
         (("run", "nothing.yaml"), "cannot read"),
         (("evaluate", "nothing", "--data", "digits"), "cannot read"),

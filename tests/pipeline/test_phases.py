@@ -206,6 +206,17 @@ def test_the_head_that_clients_calibrate_counts_as_sent_to_them(digits):
     assert told(digits, "ETF")["curve"][0]["down"] == 0
 
 
+def test_a_temperature_that_is_stated_costs_no_message(digits):
+    stated = prepare(make_config({**DIGITS, "temperature": 0.3}))
+    results, stage = tell(stated, parsed("Fed3R"))
+    first = results["curve"][0]
+    assert first["down"] == 0
+    assert first["up"] < told(digits, "Fed3R")["curve"][0]["up"]
+    assert stage.spec.temperature == stage.head.temperature == 0.3
+    none = tell(stated, parsed("none"))[1]
+    assert none.spec.temperature == 1  # it is that of a closed-form head
+
+
 def test_test_classes_that_nobody_trains_on_cannot_be_diagnosed(tmp_path):
     rng = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 20)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import yaml
 
 import headstart as hs
 from headstart.data.datasets import load
+from headstart.federation.simulator import Simulator
 from headstart.pipeline.change import add, forget
 from headstart.pipeline.config import dump_config, make_config, read_config
 from headstart.pipeline.execute import run
@@ -65,8 +67,30 @@ def test_the_temperature_may_be_that_of_samples_left_out(tmp_path, finished):
     assert left["heads"][0]["temperature"] > plain["temperature"]
     for key in ("global", "oll"):
         assert left["heads"][0]["personal"][key] == plain["personal"][key]
-    with pytest.raises(hs.HeadstartError, match="temperature"):
-        make_config(told(temperature="cold"))
+
+
+def test_a_temperature_that_is_stated_is_asked_of_nobody(tmp_path, monkeypatch):
+    asked, total = [], Simulator.total
+
+    def watched(self, step, *rest, **more):
+        asked.append(step.name)
+        return total(self, step, *rest, **more)
+
+    monkeypatch.setattr(Simulator, "total", watched)
+    results = run(make_config(told(temperature=0.25)), tmp_path / "stated")
+    assert "calibrate" not in asked
+    assert results["heads"][0]["temperature"] == 0.25
+    assert RunFolder(tmp_path / "stated").model().temperature == 0.25
+    assert RunFolder(tmp_path / "stated").config.temperature == 0.25
+    run(make_config(told()), tmp_path / "asked")
+    assert "calibrate" in asked
+
+
+@pytest.mark.parametrize("wrong", ["cold", 0, -1.0, math.inf, math.nan, True, None])
+def test_a_temperature_that_is_none_is_named(wrong):
+    said = "config: temperature: expected training, left-out or a number above 0, got "
+    with pytest.raises(hs.HeadstartError, match=said):
+        make_config(told(temperature=wrong))
 
 
 def test_a_run_folder_holds_what_it_promises(finished):

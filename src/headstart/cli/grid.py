@@ -137,9 +137,7 @@ def _config(
     if name not in paper.SPLITS:
         raise HeadstartError(f"partition: expected one of {', '.join(paper.SPLITS)}, got {name!r}")
     told: dict[str, Any] = {
-        "network": "mobilenet",
-        "pixels": 32,
-        "batch_norm": "average",
+        **paper.SETTING,
         "partition": dict(paper.SPLITS[name]),
         "evaluate_every": 5,
         **(more or {}),

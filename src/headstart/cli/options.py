@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -86,6 +87,9 @@ class SplitOptions:
         None
     )
     exact: Annotated[bool | None, typer.Option(help="bit-identical totals")] = None
+    temperature: Annotated[
+        str | None, typer.Option(help="of the softmax: training, left-out, or a number")
+    ] = None
     seed: Annotated[int | None, SEED] = None
     change: Annotated[
         list[str] | None,
@@ -161,7 +165,10 @@ def config_of(base: Mapping[str, Any], *groups: Any) -> Any:
 
 def _said(*groups: Any) -> dict[str, Any]:
     found = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
-    return {name: value for name, value in found.items() if value is not None}
+    said = {name: value for name, value in found.items() if value is not None}
+    with suppress(KeyError, ValueError):
+        said["temperature"] = float(said["temperature"])
+    return said
 
 
 def _partition(before: Any, name: str | None, settings: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -92,9 +93,10 @@ class RunConfig(BaseModel):
         None, description="of the wire when not exact (none: float32)"
     )
     smoothing: float = Field(0.5, ge=0, description="added to a client's counts for its prior")
-    temperature: Literal["training", "left-out"] | Annotated[float, Field(gt=0)] = Field(
+    temperature: Literal["training", "left-out"] | float = Field(
         "training",
-        description="calibrated on the training loss, or as if samples were left out; or a number",
+        description="of a closed-form head's softmax: calibrated on the training loss, or as if "
+        "samples were left out; or a number, and no client is asked",
     )
     pipeline: list[Any] = Field(
         default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
@@ -127,6 +129,14 @@ class RunConfig(BaseModel):
     @classmethod
     def _partition_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _temperature(cls, value: Any) -> Any:
+        stated = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value in ("training", "left-out") or (stated and 0 < value < math.inf):
+            return value
+        raise ValueError("expected training, left-out or a number above 0")
 
     @field_validator("pipeline", mode="before")
     @classmethod

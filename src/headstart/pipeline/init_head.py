@@ -124,7 +124,7 @@ def calibrated(
     from dataclasses import replace
 
     stated = context.config.temperature
-    if isinstance(stated, float):
+    if not isinstance(stated, str):
         return replace(head, temperature=stated)
     known = leverage if stated == "left-out" else None
     step, arrays = context.through(steps.calibrate(known), params)
