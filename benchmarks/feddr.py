@@ -21,7 +21,7 @@ from typing import Any
 
 from headstart.console import bar
 from headstart.errors import HeadstartError
-from headstart.gradient.diagnose import KINDS
+from headstart.gradient.measures import KINDS
 from headstart.report.compare import write_compare
 from headstart.runs.config import make_config
 from headstart.runs.stories import run_sentence

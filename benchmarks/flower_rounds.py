@@ -29,10 +29,9 @@ from headstart.deploy.flower.messages import Answer, Question, packed
 from headstart.deploy.steps import answer_kind, made_ready
 from headstart.federation.protocol import Arrays, Step, Upload, perform
 from headstart.federation.simulator import Simulator, secret_of
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Spec, Training
 from headstart.gradient.loop import Plan, begin, rounds
-from headstart.gradient.models import Spec, build, initial
-from headstart.gradient.steps import Job
+from headstart.gradient.models import build, initial
 from headstart.statistics.base import total
 from rounds import CLIENTS, COHORT, federation
 

@@ -19,10 +19,9 @@ import torch
 
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Spec, Training
 from headstart.gradient.loop import Plan, begin, rounds
-from headstart.gradient.models import Spec, build, initial
-from headstart.gradient.steps import Job
+from headstart.gradient.models import build, initial
 
 SIZES = {  # name: (dimension, classes, samples a client, the bar)
     "digits": (64, 10, 14, 8.0),

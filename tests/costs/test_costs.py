@@ -140,10 +140,8 @@ def test_measuring_a_closed_form():
 def visit(name, train, network=None, epochs=2):
     """(counted, by formula, F_ψ, what the message's weighting takes), a sample."""
     pytest.importorskip("torch")
-    from headstart.gradient.engine import Training
     from headstart.gradient.flops import counted_flops, extractor_flops, head_flops
-    from headstart.gradient.models import Spec
-    from headstart.gradient.steps import Job
+    from headstart.gradient.job import Job, Spec, Training
 
     n, shape = 12, (3, 16, 16) if network else (5,)
     spec = Spec(7, 128 if network else 5, network=network)
@@ -231,10 +229,8 @@ def test_published_networks_are_counted_without_their_weights():
 def test_a_visit_counts_its_samples_and_once_its_message(name, train, network, n):
     """Whatever the batch and the rate: the count of a visit is a·n + m."""
     pytest.importorskip("torch")
-    from headstart.gradient.engine import Training
     from headstart.gradient.flops import counted_flops, visit_flops
-    from headstart.gradient.models import Spec
-    from headstart.gradient.steps import Job
+    from headstart.gradient.job import Job, Spec, Training
 
     shape = (3 * 8 * 8,) if network else (5,)
     spec = Spec(7, 128 if network else 5, network=network)

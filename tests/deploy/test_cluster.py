@@ -79,10 +79,9 @@ def test_evaluation_is_each_clients_own(two):
 
 def test_training_remembers_on_the_workers(two):
     """Scaffold keeps a control variate with each client: two rounds need what the first left."""
-    from headstart.gradient.engine import Training
+    from headstart.gradient.job import Job, Spec, Training
     from headstart.gradient.loop import Plan, begin, rounds
-    from headstart.gradient.models import Spec, build, initial
-    from headstart.gradient.steps import Job
+    from headstart.gradient.models import build, initial
 
     job = Job("scaffold", Spec(3, 5), Training(rate=0.1, batch=8))
     start = initial(build(job.spec), None, 0)

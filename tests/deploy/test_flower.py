@@ -30,7 +30,7 @@ from headstart.federation.simulator import Simulator
 from headstart.runs.config import make_config, parsed
 from headstart.runs.federate import prepare
 from headstart.runs.folder import RunFolder
-from headstart.runs.phases import tell
+from headstart.runs.pipeline import tell
 
 from .fake_grid import FakeGrid, FakeNode, nodes_of, write_samples
 
@@ -220,8 +220,8 @@ def trainings():
     from headstart.data.backbones.preprocess import Preprocess
     from headstart.federation.channels import channels
     from headstart.gradient.follow import follow
-    from headstart.gradient.models import Spec
-    from headstart.gradient.steps import Job, ahead, broadcast, update
+    from headstart.gradient.job import Job, Spec
+    from headstart.gradient.steps import ahead, broadcast, update
 
     job = Job("fedavg", Spec(3, 4))
     params = {"head.weight": np.zeros((3, 4), np.float32), "head.bias": np.zeros(3, np.float32)}

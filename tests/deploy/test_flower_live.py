@@ -37,7 +37,7 @@ from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.runs.config import make_config, parsed
 from headstart.runs.federate import prepare
-from headstart.runs.phases import tell
+from headstart.runs.pipeline import tell
 
 LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")

@@ -15,10 +15,9 @@ from torch import nn
 from headstart import gradient
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Spec, Training
 from headstart.gradient.loop import begin, rounds
-from headstart.gradient.models import Spec, initial
-from headstart.gradient.steps import Job
+from headstart.gradient.models import initial
 
 AWKWARD = (0, 1, 30, 2, 7, 13, 1, 0, 5, 14, 21, 3, 8, 6, 4, 9, 11, 2, 16, 10)  # more than a group
 

@@ -15,11 +15,10 @@ import torch
 from headstart import HeadstartError, gradient, total
 from headstart.federation.simulator import Simulator, Sync, secret_of
 from headstart.gradient import steps
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Spec, Training
 from headstart.gradient.loop import Plan, begin, rounds
-from headstart.gradient.models import Spec, initial
+from headstart.gradient.models import initial
 from headstart.gradient.recipe import Term
-from headstart.gradient.steps import Job
 
 from .helpers import (
     EXTRACTOR,

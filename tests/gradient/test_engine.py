@@ -15,15 +15,15 @@ from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import diagnose, engine, models, networks, steps
 from headstart.gradient import home as at_home_
-from headstart.gradient.engine import Group, Samples, Training
+from headstart.gradient.engine import Group, Samples
 from headstart.gradient.flops import extractor_flops
 from headstart.gradient.home import Home, at_home, results
+from headstart.gradient.job import DIMENSIONS, Job, Spec, Training
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.losses import LOSSES, Seen
-from headstart.gradient.models import Batch, Model, Spec, flat, initial, shaped
+from headstart.gradient.models import Batch, Model, flat, initial, shaped
 from headstart.gradient.product import Product, onto, whole
 from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
-from headstart.gradient.steps import Job
 from headstart.gradient.tree import each
 
 from .helpers import OWN, assert_close, assert_same, fresh, images, run, shuffle, vectors
@@ -496,7 +496,7 @@ def test_every_parameter_of_an_extractor_takes_part(name):
     """A published network brings its own classifier, which is no part of φ."""
     module = networks.module_of(name).eval()
     found = module(torch.rand(1, 3, 32, 32))
-    assert found.shape == (1, networks.DIMENSIONS[name])
+    assert found.shape == (1, DIMENSIONS[name])
     torch.autograd.grad(found.sum(), list(module.parameters()))  # refuses an unused one
 
 

@@ -9,11 +9,10 @@ import torch
 
 from headstart import HeadstartError, gradient
 from headstart.gradient import make
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Spec, Training
 from headstart.gradient.losses import LOSSES, Seen, unit
-from headstart.gradient.models import Batch, Model, Spec
+from headstart.gradient.models import Batch, Model
 from headstart.gradient.recipe import Local, Recipe, Term
-from headstart.gradient.steps import Job
 from headstart.gradient.terms import TERMS, mixed
 
 from .helpers import Slopes, fresh, run, vectors

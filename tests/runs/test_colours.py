@@ -16,13 +16,14 @@ from headstart.data.shift import CHANNELS, shift
 from headstart.data.shifted import shifted
 from headstart.federation.channels import unit_images
 from headstart.gradient.engine import Group, Samples
-from headstart.gradient.steps import Job, groups
+from headstart.gradient.job import Job
+from headstart.gradient.steps import groups
 from headstart.runs.change import add
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import make_config, parsed
 from headstart.runs.execute import run
 from headstart.runs.federate import prepare
-from headstart.runs.phases import tell
+from headstart.runs.pipeline import tell
 from headstart.runs.stories import compare, run_sentence
 from headstart.statistics import wire
 

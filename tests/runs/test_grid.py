@@ -13,15 +13,16 @@ from typer.testing import CliRunner
 from headstart import HeadstartError, gradient
 from headstart.cli import app as main
 from headstart.cli.grid import app
-from headstart.gradient import diagnose
-from headstart.gradient.engine import Training
+from headstart.gradient import measures
+from headstart.gradient.job import Training
 from headstart.report.compare import compare_page
 from headstart.runs import feddr_tables as paper
 from headstart.runs import grid
 from headstart.runs.config import make_config, parsed
 from headstart.runs.federate import prepare
 from headstart.runs.grid import Cell, Schedule, feddr_cells, personal_cells, sensitivity_cells
-from headstart.runs.phases import tell
+from headstart.runs.pipeline import tell
+from headstart.runs.timing import time_rounds
 
 SHORT = Schedule(rounds=2, epochs=1)
 
@@ -208,14 +209,14 @@ def test_personal_accuracy_is_the_plain_mean_with_its_deviation(pictures, tmp_pa
 def test_time_is_relative_to_the_first_and_flops_are_counted(pictures):
     prepared = prepare(told(pictures))
     names = ("fedavg", "fedbabu", "feddr-plus", "moon")
-    found = grid.time_rounds(prepared, Training(0.01), 1, names)
+    found = time_rounds(prepared, Training(0.01), 1, names)
     assert [one.method for one in found] == list(names)
     assert found[0].ratio == 1
     assert all(one.seconds > 0 for one in found)
     assert [one.flops for one in found] == pytest.approx([1, 1, 4 / 3, 5 / 3])
     assert found[2].paper == pytest.approx(24.9 / 20.4)
     with pytest.raises(HeadstartError, match="network: expected one to train on images, got none"):
-        grid.time_rounds(
+        time_rounds(
             prepare(make_config({"data": "digits", "partition": {"name": "iid", "clients": 3}})),
             Training(),
         )
@@ -336,8 +337,8 @@ def test_diagnostics_are_off_unless_asked_for_and_change_no_model(pictures):
     text = "ETF + FedDr+-2(lr=0.5)"
     plain, first = tell(prepare(told(pictures)), parsed(text))
     asked, second = tell(prepare(told(pictures, diagnostics=True)), parsed(text))
-    assert not any(name in point for point in plain["curve"] for name in diagnose.NAMES)
-    assert all(name in point for point in asked["curve"][1:] for name in diagnose.NAMES)
+    assert not any(name in point for point in plain["curve"] for name in measures.NAMES)
+    assert all(name in point for point in asked["curve"][1:] for name in measures.NAMES)
     assert [p["accuracy"] for p in plain["curve"]] == [p["accuracy"] for p in asked["curve"]]
     assert [p["down"] for p in plain["curve"]] == [p["down"] for p in asked["curve"]]
     for name, array in first.params.items():
@@ -350,7 +351,7 @@ def test_diagnostics_are_off_unless_asked_for_and_change_no_model(pictures):
 def test_a_rate_of_almost_nothing_moves_no_feature(pictures):
     still = tell(prepare(told(pictures, diagnostics=True)), parsed("ETF + FedDr+-1(lr=1e-20)"))[0]
     point = still["curve"][-1]
-    for kind in diagnose.KINDS:
+    for kind in measures.KINDS:
         assert point[f"{kind}_gap"] == pytest.approx(0, abs=1e-6)
         assert point[f"{kind}_distance"] == pytest.approx(0, abs=1e-6)
         assert -1 <= point[f"{kind}_alignment"] <= 1

@@ -20,12 +20,13 @@ from headstart import Fed3R, Fed3RRandomFeatures, FedNCM, HeadstartError, Linear
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient import follow
-from headstart.gradient.models import Spec, build, initial
+from headstart.gradient.job import Spec
+from headstart.gradient.models import build, initial
 from headstart.gradient.steps import tensors
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import dump_config, make_config, parsed
 from headstart.runs.federate import prepare
-from headstart.runs.phases import tell
+from headstart.runs.pipeline import tell
 from headstart.runs.stories import compare, run_sentence
 from headstart.runs.world import World
 

@@ -100,14 +100,18 @@ def time_(
 ) -> None:
     """Table 4: how long a round takes, next to FedAvg's in the same run."""
     from headstart.console import write_csv
-    from headstart.gradient.engine import Training
+    from headstart.gradient.job import Training
     from headstart.runs.federate import prepare
-    from headstart.runs.grid import Schedule, time_rounds
+    from headstart.runs.grid import Schedule
+    from headstart.runs.pipeline import check_extras
 
-    usual = Schedule(epochs=epochs)
+    usual, config = Schedule(epochs=epochs), _config(data, split, change)
     training = Training(0.01, epochs, usual.batch, usual.decay, usual.momentum)
+    check_extras(config)
+    from headstart.runs.timing import time_rounds
+
     with bar() as show:
-        prepared = prepare(_config(data, split, change), show)
+        prepared = prepare(config, show)
         found = time_rounds(prepared, training, repeats, method or ())
     first = found[0].method
     header = ("method", "seconds a round", f"to {first}", f"FLOPs to {first}", "the paper")

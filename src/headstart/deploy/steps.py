@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from headstart import heads
+from headstart import heads, optional
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Step
 from headstart.statistics.tally import Tally
@@ -28,7 +28,10 @@ def made_ready(step: Step) -> None:
     """Register the step's work in this process."""
     if step.name not in _KNOWN:
         raise HeadstartError(f"step: expected one of {', '.join(_KNOWN)}, got {step.name!r}")
-    importlib.import_module(_KNOWN[step.name][0])
+    module = _KNOWN[step.name][0]
+    if module.startswith("headstart.gradient."):
+        optional.check("torch", f"step {step.name}")
+    importlib.import_module(module)
 
 
 def answer_kind(step: Step) -> type[Any]:

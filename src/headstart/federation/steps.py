@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,9 +33,14 @@ def calibrate(leverage: Leverage | None = None) -> Step:
     return Step("calibrate", {"leverage": asdict(leverage)} if leverage else {})
 
 
-def personal(smoothing: float = 0.5, leverage: Leverage | None = None) -> Step:
+def personal(
+    smoothing: float = 0.5,
+    leverage: Leverage | None = None,
+    variants: Sequence[str] = tuple(VARIANTS),
+) -> Step:
     """Ask how the broadcast head does on the client's own test part, made its own or not."""
-    return Step("personal", {"smoothing": smoothing, "leverage": asdict(leverage or Leverage())})
+    told = {"smoothing": smoothing, "leverage": asdict(leverage or Leverage())}
+    return Step("personal", {**told, "variants": list(variants)})
 
 
 def with_head(head: LinearHead) -> dict[str, NDArray[Any]]:
@@ -67,14 +72,15 @@ def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays)
 
 @register("personal")
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
+    """[tested, hits of each variant asked for]; each is made of the training part alone."""
     z, y = client.test_features, client.test_labels
+    variants = [VARIANTS[name] for name in params["variants"]]
     if z is None or y is None or not len(y):
-        return Tally(np.zeros(1 + len(VARIANTS)))
+        return Tally(np.zeros(1 + len(variants)))
     head = _head(broadcast)
     if not known(head, client.labels).any():
-        return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
+        return Tally(np.array([len(y), *[0.0] * len(variants)]))
     told = Settings(params["smoothing"], Leverage(**params["leverage"]))
-    made = (make(head, client.features, client.labels, told) for make in VARIANTS.values())
+    made = (make(head, client.features, client.labels, told) for make in variants)
     hits = [float((own.predict(z) == y).sum()) for own in made]
     return Tally(np.array([float(len(y)), *hits]))

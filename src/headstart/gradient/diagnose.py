@@ -1,11 +1,6 @@
-"""What local training does to features (FedDr+, figures 2 to 6), on samples from outside.
+"""What local training does to features, on samples from outside: a client's half of `measures`.
 
-    alignment   cos(f(x; θ_k), v_y) of a client's model after it has trained
-    gap         that less the received model's
-    distance    ‖f(x; θ_k) − f(x; θᵗ)‖, and the angle between the two in degrees
-
-apart for the classes that a client observes and those it does not; the mean of a client's samples,
-then over the clients of a round. Only sums leave a client, and only where they are asked for.
+Only sums leave a client, and only where they are asked for.
 """
 
 from __future__ import annotations
@@ -21,11 +16,8 @@ from torch import Tensor
 from headstart.federation.protocol import Arrays
 from headstart.gradient.engine import Group, Params, Told, Trained
 from headstart.gradient.losses import of_label, unit
+from headstart.gradient.measures import KINDS, MEASURES
 
-KINDS = ("observed", "unobserved")
-MEASURES = ("alignment", "gap", "distance", "angle")
-NAMES = tuple(f"{kind}_{measure}" for kind in KINDS for measure in MEASURES)
-NUMBERS = len(KINDS) * (1 + len(MEASURES))
 _BLOCK = 256  # samples through the network at a time
 
 
@@ -48,17 +40,6 @@ def diagnosed(
             if those.any():
                 row += [1.0, *(float(value[those].mean()) for value in values)]
     return found.ravel()
-
-
-def told_of(numbers: NDArray[np.float64]) -> dict[str, float]:
-    """The means over clients, by name; a kind of class that no client had is left out."""
-    table = numbers.reshape(len(KINDS), -1)
-    return {
-        f"{kind}_{measure}": float(value / row[0])
-        for kind, row in zip(KINDS, table, strict=True)
-        if row[0]
-        for measure, value in zip(MEASURES, row[1:], strict=True)
-    }
 
 
 def _through(model: Any, params: Params, samples: NDArray[Any]) -> tuple[Tensor, Tensor]:

@@ -21,37 +21,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.data.rdn import Looks
-from headstart.errors import DivergedError, HeadstartError
-from headstart.gradient.checks import fraction, whole
+from headstart.errors import DivergedError
+from headstart.gradient.job import Training
 from headstart.gradient.models import Batch, Model, Names
 from headstart.gradient.product import Product, onto
 from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
-from headstart.heads.base import number
 
 Params = dict[str, Tensor]
 _LAST = np.iinfo(np.uint64).max  # places without a sample are behind all others
 _PIECE = 1024  # samples whose gradient is taken at a time, where all of a client's are asked for
-
-
-@dataclass(frozen=True)
-class Training:
-    """How clients train: SGD, and how much of it."""
-
-    rate: float = 0.1
-    epochs: int = 1
-    batch: int = 50
-    decay: float = 4e-5
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        number("rate", self.rate, strict=True)
-        if self.rate > 1e30:  # beyond what float32 holds
-            raise HeadstartError(f"rate: expected a number up to 1e30, got {self.rate!r}")
-        whole("epochs", self.epochs)
-        whole("batch", self.batch)
-        number("decay", self.decay)
-        fraction("momentum", self.momentum)
 
 
 @dataclass(frozen=True)

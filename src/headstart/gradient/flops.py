@@ -22,9 +22,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headstart.federation.protocol import ClientData, perform
 from headstart.gradient import steps
-from headstart.gradient.models import Spec, initial
+from headstart.gradient.job import Job, Spec
+from headstart.gradient.models import initial
 from headstart.gradient.networks import module_of
-from headstart.gradient.steps import Job
 
 IMAGE = (3, 224, 224)
 _MANY = 4  # samples of a visit that is counted: the work grows with them in proportion

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from headstart import heads
 from headstart.errors import DataError
 from headstart.federation.protocol import Arrays, ClientData, Step, register
-from headstart.gradient.models import Model, Spec, build, flat, shaped
+from headstart.gradient.job import Spec
+from headstart.gradient.models import Model, build, flat, shaped
 from headstart.gradient.steps import tensors
 from headstart.heads.base import settings
 from headstart.statistics.base import Summable

@@ -20,9 +20,10 @@ from torch import Tensor
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
+from headstart.gradient.job import Job
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Local, Pass, Recipe, plain
-from headstart.gradient.steps import Job, groups, heard, positions
+from headstart.gradient.steps import groups, heard, positions
 from headstart.gradient.terms import towards_given
 from headstart.heads.base import choice, flag, number
 from headstart.statistics.tally import Tally

@@ -14,10 +14,10 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.federation.protocol import Arrays, Federation
 from headstart.gradient import steps
 from headstart.gradient.checks import whole
-from headstart.gradient.diagnose import told_of
+from headstart.gradient.job import Job
+from headstart.gradient.measures import told_of
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Sums
-from headstart.gradient.steps import Job
 from headstart.gradient.tree import Tree, add, only, scaled
 from headstart.heads.base import number
 from headstart.statistics.vectors import Vectors

@@ -12,8 +12,8 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.errors import DataError, HeadstartError
-from headstart.gradient.checks import whole
+from headstart.gradient.job import DIMENSIONS, Spec, head_params
 from headstart.gradient.losses import LOSSES, Seen
-from headstart.gradient.networks import DIMENSIONS, module_of, scaling
+from headstart.gradient.networks import module_of, scaling
 from headstart.gradient.product import Product
 from headstart.gradient.recipe import Local, Objective, Part
-from headstart.heads.base import choice, number
 from headstart.heads.features import RandomFeatures
 from headstart.heads.linear import LinearHead
 
@@ -35,44 +34,6 @@ with warnings.catch_warnings():  # told once a process: features of a cache are 
     torch.from_numpy(np.frombuffer(b"0", np.uint8))
 
 Arrays = dict[str, NDArray[np.float32]]
-Policy = Literal["frozen", "average", "local"]
-POLICIES: tuple[Policy, ...] = ("frozen", "average", "local")
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A model in plain values, as a step carries it.
-
-    `network`: a name, or None for features; `batch_norm`: its running statistics stay as they are
-    ("frozen"), are averaged with the model, or stay with each client ("local"). `dimension`: what
-    the head takes, so that of random features where there are any.
-    """
-
-    classes: int
-    dimension: int
-    network: str | None = None
-    temperature: float = 1.0
-    batch_norm: Policy = "frozen"
-    feature_map: tuple[int, float, int] | None = None  # of random features
-
-    def __post_init__(self) -> None:
-        whole("classes", self.classes)
-        whole("dimension", self.dimension)
-        number("temperature", self.temperature, strict=True)
-        choice("batch_norm", self.batch_norm, POLICIES)
-        mapped = self.feature_map[0] if self.feature_map else self.dimension
-        if mapped != self.dimension:
-            raise HeadstartError(
-                f"dimension: expected the feature map's {mapped}, got {self.dimension}"
-            )
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Spec:
-        feature_map = values.get("feature_map")
-        return cls(**{**values, "feature_map": tuple(feature_map) if feature_map else None})
 
 
 @functools.lru_cache(maxsize=8)
@@ -338,17 +299,11 @@ def initial(model: Model, head: LinearHead | None, seed: int) -> Arrays:
             for name in model.shapes
             if name.startswith("extractor.")
         }
-    if head is None:
-        reach = 1 / np.sqrt(model.spec.dimension)
-        weight = rng.uniform(-reach, reach, model.shapes["head.weight"])
-        bias = rng.uniform(-reach, reach, model.shapes["head.bias"])
-    else:
-        weight, bias = head.weights, head.bias
-        if weight.shape != model.shapes["head.weight"]:
-            wanted = model.shapes["head.weight"]
-            raise HeadstartError(f"head: expected classes × dimension {wanted}, got {weight.shape}")
-    params["head.weight"] = weight.astype(np.float32)
-    params["head.bias"] = bias.astype(np.float32)
+    if head is not None:
+        return {**params, **head_params(model.spec, head)}
+    reach = 1 / np.sqrt(model.spec.dimension)
+    for name in ("head.weight", "head.bias"):
+        params[name] = rng.uniform(-reach, reach, model.shapes[name]).astype(np.float32)
     return params
 
 

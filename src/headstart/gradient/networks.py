@@ -18,14 +18,12 @@ from torch.nn import functional as F
 
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.backbones.networks.resnet18 import Block
-from headstart.errors import HeadstartError
+from headstart.gradient.job import dimension_of
 from headstart.memory import keep_freed
 
 
 class SmallCNN(nn.Module):
     """Three convolutions with group norm (no running statistics), d = 128: for quick runs."""
-
-    dimension = 128
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,8 +39,6 @@ class SmallCNN(nn.Module):
 
 class VGG11(nn.Module):
     """Eight 3×3 convolutions, halved five times; no batch norm, as published."""
-
-    dimension = 512
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +62,6 @@ class VGG11(nn.Module):
 class MobileNet(nn.Module):
     """A convolution, then thirteen pairs: each channel by itself, then all, point by point."""
 
-    dimension = 1024
     blocks = (  # channels, stride
         *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
         *((512, 1),) * 5,
@@ -93,8 +88,6 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int =
 class ResNet18At32(nn.Module):
     """Four stages of two residual blocks behind a 3×3 convolution."""
 
-    dimension = 512
-
     def __init__(self) -> None:
         super().__init__()
         self.stem = _conv(3, 64, 3)
@@ -112,18 +105,7 @@ OWN: dict[str, type[SmallCNN | VGG11 | MobileNet | ResNet18At32]] = {
     "mobilenet": MobileNet,
     "resnet18_32": ResNet18At32,
 }
-DIMENSIONS = {
-    **{name: network.dimension for name, network in OWN.items()},
-    **{name: network.dimension for name, network in NETWORKS.items()},
-}
 _CLASSIFIERS = ("classifier", "_fc", "fc", "heads")  # of the published task: no part of φ
-
-
-def dimension_of(name: str) -> int:
-    """Of a network's features."""
-    if name not in DIMENSIONS:
-        raise HeadstartError(f"network: expected one of {', '.join(DIMENSIONS)}, got {name!r}")
-    return DIMENSIONS[name]
 
 
 def module_of(name: str) -> nn.Module:

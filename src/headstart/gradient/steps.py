@@ -6,10 +6,8 @@ A model, a recipe and a training travel as plain values, parameters as vectors: 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart import gradient
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
 from headstart.gradient import diagnose
@@ -28,63 +25,21 @@ from headstart.gradient.engine import (
     Samples,
     Told,
     Trained,
-    Training,
     finite,
     local_update,
 )
+from headstart.gradient.job import Job, Spec
 from headstart.gradient.lanes import lanes
-from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
+from headstart.gradient.measures import NUMBERS
+from headstart.gradient.models import flat, shaped
 from headstart.gradient.product import whole
-from headstart.gradient.recipe import PARTS, Local, Part, Recipe
+from headstart.gradient.recipe import Local
 from headstart.gradient.tree import each, only
-from headstart.heads.base import choice
 from headstart.statistics.vectors import Vectors
 
-DEFAULT = Training()
 _SMALL = 2**23  # samples × parameters
 TOGETHER = 16  # clients in a group: their parameters stay in the cache
 _LANE = 5  # clients in a group when the work is large: groups then train side by side, one a core
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is trained and how: the plain values every step of a training carries."""
-
-    algorithm: str
-    spec: Spec
-    training: Training = DEFAULT
-    train: Part = "head"
-    settings: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        choice("train", self.train, PARTS)
-        _ = self.recipe  # refuses what it does not know
-
-    @functools.cached_property
-    def plain(self) -> dict[str, Any]:
-        return {**asdict(self), "spec": self.spec.plain(), "settings": dict(self.settings or {})}
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Job:
-        return cls(
-            values["algorithm"],
-            Spec.of(values["spec"]),
-            Training(**values["training"]),
-            values["train"],
-            values["settings"],
-        )
-
-    @functools.cached_property
-    def model(self) -> Model:
-        return build(self.spec)
-
-    @functools.cached_property
-    def recipe(self) -> Recipe:
-        return gradient.make(self.algorithm, self.settings)
-
-    @functools.cached_property
-    def names(self) -> Names:
-        return self.model.split(self.train, self.recipe.personal)
 
 
 def update(job: Job, round_: int, *, watch: bool = False) -> Step:
@@ -135,7 +90,7 @@ def _update(
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
-    more = 0 if at is None else diagnose.NUMBERS
+    more = 0 if at is None else NUMBERS
     answers = [_silence(job, 1 + len(job.recipe.extra_names), 4 + more)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:

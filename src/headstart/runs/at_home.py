@@ -1,10 +1,9 @@
-"""Phases 3 and 4 at home: closed-form personalization, and training by each client alone."""
+"""Phase 4: training by each client alone; and tests at home of models that were trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,38 +11,17 @@ from numpy.typing import NDArray
 
 from headstart import gradient
 from headstart.errors import HeadstartError
-from headstart.evaluate import PERSONAL
-from headstart.federation import steps
-from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
+from headstart.gradient.job import Job, Training
 from headstart.gradient.recipe import Recipe
-from headstart.gradient.steps import Job, broadcast
-from headstart.heads.linear import LinearHead
-from headstart.runs.federate import Prepared
+from headstart.gradient.steps import broadcast
+from headstart.runs.closed_forms import check_tested
 from headstart.runs.rates import rate_of
-from headstart.runs.world import Stage, World
+from headstart.runs.world import Stage, World, uncounted
 from headstart.sentences import Phase, folded
 
 BATCH, EPOCHS = 64, 25
 ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
-
-
-def closed(world: World, stage: Stage, phase: Phase) -> Stage:
-    """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
-    check(world, stage, phase)
-    if phase.name == "oll":
-        stage = replace(stage, oll=True)
-        judge(world, stage)
-        return stage
-    view = world.features(stage.params)
-    step = steps.personal(view.config.smoothing, stage.leverage)
-    words = steps.with_head(linear_head(world, stage))
-    with uncounted(view):
-        tallies = view.simulator.evaluate(step, words)
-    before, after = PERSONAL.index("global"), PERSONAL.index(phase.name)
-    rows = {name: (t[0], t[1 + before], t[1 + after]) for name, t in tallies.items()}
-    world.personal = _told(rows)
-    return replace(stage, oll=True, closed=phase.name)
 
 
 def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
@@ -56,19 +34,8 @@ def full(world: World, stage: Stage, phase: Phase, number: int) -> Stage:
 
 
 def check(world: World, stage: Stage, phase: Phase) -> tuple[Job, Home]:
-    """What a phase at home is told, or why it cannot be; a closed form trains nothing."""
-    config = world.prepared.config
-    if not config.personal:
-        raise HeadstartError(f"{phase}: expected held-out parts to test on; give held_out=0.45")
-    if phase.kind == "closed":
-        if phase.settings:
-            strange = ", ".join(phase.settings)
-            raise HeadstartError(f"{phase.name}: expected no settings, got {strange}")
-        if phase.name != "oll" and stage.job is not None:
-            raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
-        if phase.name != "oll" and stage.closed:
-            raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
-        return stage.plain, Home()
+    """What a phase at home is told, or why it cannot be."""
+    check_tested(world, phase)
     if stage.closed == "ridge":
         raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
     told = one_name(phase, phase.settings)
@@ -141,22 +108,13 @@ def _begun(world: World, stage: Stage) -> dict[str, Any]:
     return {"oll": stage.oll, "prior": stage.closed == "prior", "smoothing": smoothing}
 
 
-@contextmanager
-def uncounted(prepared: Prepared) -> Iterator[None]:
-    """Tests of a simulation: what they send is no part of a method's bytes."""
-    sent = dict(prepared.simulator.sent)
-    yield
-    prepared.simulator.sent.clear()
-    prepared.simulator.sent.update(sent)
-
-
 def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None = None) -> None:
     """Each client's hits on its own part: the shared model's, and its own at the end."""
     simulator, classes = world.prepared.simulator, world.classes
     home = home or Home(**_begun(world, stage))
     job = job or stage.job or stage.plain
     words = broadcast(job, stage.params, {}, classes)
-    carried = linear_head(world, stage).prior
+    carried = world.linear_head(stage).prior
     if carried is not None:
         words["carried"] = np.log(carried)
     if home.every_epoch:
@@ -173,7 +131,7 @@ def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None 
     for name in answered:
         sizes, hits = results(own[name])
         rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
-    world.personal = _told(rows)
+    world.tested(rows)
     if home.every_epoch:
         world.epochs = by_epoch(own)
 
@@ -187,22 +145,3 @@ def by_epoch(tallies: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float
         {"epoch": epoch, "own": own, "local": local, "absent": absent}
         for epoch, (own, local, absent) in enumerate(shares.tolist())
     ]
-
-
-def linear_head(world: World, stage: Stage) -> LinearHead:
-    """The shared head as one that closed forms and files know."""
-    classes, counts = world.counts
-    weights, bias = (stage.params[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
-    if stage.head is not None and not stage.blind:
-        return replace(stage.head, weights=weights, bias=bias)
-    # Cross-entropy alone leaves the global class frequencies in the scores.
-    about = dict(stage.head.provenance) if stage.head else {}
-    prior, temperature = counts / counts.sum(), stage.spec.temperature
-    return LinearHead(weights, bias, classes, None, prior, temperature, about)
-
-
-def _told(rows: Mapping[str, tuple[float, float, float]]) -> dict[str, Any]:
-    tested_, before, after = (
-        list(map(float, column)) for column in zip(*rows.values(), strict=True)
-    )
-    return {"clients": list(rows), "tested": tested_, "before": before, "after": after}

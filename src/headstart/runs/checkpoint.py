@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from headstart.errors import HeadstartError, WireError
 from headstart.federation.simulator import Simulator
 from headstart.files import write_bytes
-from headstart.gradient.loop import State
 from headstart.statistics import wire
+
+if TYPE_CHECKING:
+    from headstart.gradient.loop import State
 
 _PLAIN = ("round", "best", "best_round", "down")
 
@@ -61,6 +63,8 @@ class Checkpoint:
                 found.setdefault(f"{kind}/{place}", {})[name] = array
         simulator.sent.clear()
         simulator.sent.update(about["sent"])
+        from headstart.gradient.loop import State  # torch: only a training has a checkpoint
+
         state = State(
             params=found.pop("params/", {}),
             server={k.split("/", 1)[1]: v for k, v in found.items() if k.startswith("server/")},

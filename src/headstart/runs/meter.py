@@ -2,7 +2,8 @@
 
 Computation three times: as done, pass by pass (`flops`); as torch counts those very passes
 (`counted`); as the papers write it down (`formula_flops`). What is done without torch, the
-statistics of closed forms and random features of kept features, is in `counted` as done.
+statistics of closed forms and random features of kept features, is in `counted` as done; so torch
+is imported where an extractor or a training is counted.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from headstart.costs import (
 )
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.federation.protocol import ClientData
-from headstart.gradient.flops import extractor_flops, head_flops, visit_flops
-from headstart.gradient.networks import dimension_of
-from headstart.gradient.steps import Job
+from headstart.gradient.job import Job, dimension_of
+from headstart.optional import missing
 from headstart.runs.federate import Prepared
 
 
@@ -36,7 +36,8 @@ class Meter:
     """Sums over the federation: bytes down, FLOPs as done and by formula, bytes up by formula.
 
     As done, features are extracted once and kept; the formulas of the papers extract them in every
-    epoch. `forward` is F_φ, where the extractor is known. `before`: bytes up ahead of all phases.
+    epoch. `forward` is F_φ, where the extractor is known and torch is there to count it. `before`:
+    bytes up ahead of all phases.
     """
 
     down: float = 0.0
@@ -51,6 +52,11 @@ class Meter:
     def of(cls, prepared: Prepared) -> Meter:
         """Which has already counted the extraction of features that stay as they are."""
         config, made = prepared.config, prepared.extractor or {}
+        known = made.get("name") in NETWORKS and not missing(("torch",))
+        if not config.network and not known:
+            return cls()
+        from headstart.gradient.flops import extractor_flops
+
         if config.network:
             side, colours = config.pixels, prepared.colours
             rows = 6 * BYTES_A_NUMBER * len(prepared.simulator.clients) * bool(colours.table)
@@ -60,8 +66,6 @@ class Meter:
                 forward=extractor_flops(config.network, (3, side, side)),
                 before=colours.up,
             )
-        if made.get("name") not in NETWORKS:
-            return cls()
         side = int(made["preprocess"]["size"])
         forward = extractor_flops(str(made["name"]), (3, side, side))
         samples = sum(len(client.labels) for client in prepared.simulator.data.values())
@@ -106,6 +110,8 @@ class Meter:
 
     def trained(self, prepared: Prepared, job: Job, cohort: Sequence[str]) -> None:
         """One round."""
+        from headstart.gradient.flops import head_flops, visit_flops
+
         held = [len(prepared.simulator.data[name].labels) for name in cohort]
         samples = sum(held)
         each, visit = visit_flops(job, _shape(prepared))
@@ -122,6 +128,8 @@ class Meter:
 
     def alone(self, prepared: Prepared, job: Job, epochs: int) -> None:
         """Clients by themselves: no bytes."""
+        from headstart.gradient.flops import head_flops, visit_flops
+
         samples = sum(len(client.labels) for client in prepared.simulator.data.values())
         once = replace(job, training=replace(job.training, epochs=1))
         self.counted += visit_flops(once, _shape(prepared))[0] * epochs * samples

@@ -1,186 +1,42 @@
-"""A sentence, carried out: initial head, training, partial and full personalization.
+"""Phases 2 and 3 of a sentence: training, with or without a part that stays personal.
 
-Each phase takes the model where the last one left it. What a run has to show is a curve (accuracy
-by round, bytes and computation) and, with held-out parts, each client's hits before and after.
+This is where torch is first needed; `pipeline` imports it for sentences that train.
 """
 
 from __future__ import annotations
 
-import inspect
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from headstart import gradient, heads
-from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import HeadstartError
-from headstart.federation import steps
 from headstart.federation.protocol import Arrays
 from headstart.gradient import follow
-from headstart.gradient.engine import Training
+from headstart.gradient.job import Job, Training
 from headstart.gradient.loop import Outside, Plan, State, begin, rounds
-from headstart.gradient.models import build, initial
-from headstart.gradient.steps import Job
-from headstart.runs.at_home import (
-    check,
-    closed,
-    full,
-    judge,
-    one_name,
-    only_part,
-    trained_part,
-    uncounted,
-)
-from headstart.runs.checkpoint import Checkpoint
-from headstart.runs.config import Named
-from headstart.runs.execute import build_head, calibrated, head_leverage, measure_step
-from headstart.runs.federate import Prepared
-from headstart.runs.inputs import Progress, silent
-from headstart.runs.meter import Meter
+from headstart.runs.at_home import one_name, only_part, trained_part
 from headstart.runs.rates import rate_of
-from headstart.runs.world import Params, Point, Stage, World, published, unwatched
-from headstart.sentences import Phase, Sentence
+from headstart.runs.world import Params, Stage, World, uncounted
+from headstart.sentences import Phase
 
 BATCH, ROUNDS = 50, 50
 
 
-def tell(
-    prepared: Prepared,
-    sentence: Sentence,
-    progress: Progress = silent,
-    checkpoint: Checkpoint | None = None,
-    watch: Callable[[Point], None] = unwatched,
-) -> tuple[dict[str, Any], Stage]:
-    """Carry out a sentence; its results as plain values, and the model at the end."""
-    began = time.perf_counter()
-    simulator = prepared.simulator
-    simulator.sent.clear()
-    simulator.forget()
-    world = World(prepared, progress, checkpoint, watch, meter=Meter.of(prepared))
-    check_sentence(prepared, sentence)
-    first, *rest = sentence.phases
-    stage = start(world, first)
-    saved = checkpoint.load(simulator) if checkpoint else None
-    if saved:
-        world.retold(saved[2])
-    for number, phase in enumerate(rest, 1):
-        if saved and number < saved[0]:  # its outcome is in the checkpoint, but for this
-            stage = replace(stage, oll=stage.oll or phase.name == "oll")
-            continue
-        state = saved[1] if saved and number == saved[0] else None
-        stage = _work(world, stage, phase, number, state)
-    if prepared.config.personal and world.personal is None:
-        judge(world, stage)
-    shared = [p["accuracy"] for p in world.curve if sentence.phases[p["phase"]].kind != "full"]
-    colours = prepared.colours.plain()
-    return {
-        "sentence": str(sentence),
-        "clients": len(simulator.clients),
-        "phases": [str(phase) for phase in sentence.phases],
-        "curve": world.curve,
-        "accuracy": shared[-1],  # what happens at home leaves the shared model as it is
-        "personal": world.personal,
-        "epochs": world.epochs,
-        "images": None if colours is None else {**colours, "accuracy": world.domains},
-        "seconds": time.perf_counter() - began,
-    }, stage
+def check(world: World, stage: Stage, phase: Phase, first: Phase) -> Stage:
+    """What is known of the model after a training that can be carried out.
 
-
-def check_sentence(prepared: Prepared, sentence: Sentence) -> None:
-    """Every phase's settings, before any of them is carried out."""
-    world = World(prepared)
-    first, *rest = sentence.phases
-    if first.name != "none":
-        _known(first)
-    elif first.settings:
-        raise HeadstartError(f"none: expected no settings, got {', '.join(first.settings)}")
-    stage = Stage(world.spec(None), {})
-    _check_network(world, stage)
-    for phase in rest:
-        if phase.kind in ("train", "personal"):
-            job, _ = planned(world, stage, phase)
-            _ = job.names  # which refuses a part that this model has not
-            stage = _after(stage, phase, job)
-            if phase.follow and not prepared.config.network:
-                raise HeadstartError("follow: expected an extractor that trains, got features")
-            if phase.follow:
-                follow.can_follow(heads.make(first.name))
-        else:
-            check(world, stage, phase)
-            own = phase.name if phase.name in ("prior", "ridge") else stage.closed
-            stage = replace(stage, closed=own)
-
-
-def _check_network(world: World, stage: Stage) -> None:
-    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
-    config, model = world.prepared.config, build(stage.spec)
-    if config.network not in NETWORKS and model.statistics and config.batch_norm == "frozen":
-        raise HeadstartError(
-            f"batch_norm: expected average or local for {config.network}, which begins at random, "
-            "got frozen"
-        )
-
-
-def _known(phase: Phase) -> None:
-    """The settings of an initial head are its own."""
-    expected = inspect.signature(heads.federated()[phase.name]).parameters
-    strange = ", ".join(key for key in phase.settings if key not in expected)
-    if strange:
-        raise HeadstartError(
-            f"{phase.name}: expected settings among {', '.join(expected)}, got {strange}"
-        )
-
-
-def _work(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:
-    if phase.kind in ("train", "personal"):
-        return train(world, stage, phase, number, state)
-    if phase.kind == "closed":
-        return closed(world, stage, phase)
-    return full(world, stage, phase, number)
-
-
-# -- phase 1: an initial head ----------------------------------------------------------------------
-
-
-def start(world: World, phase: Phase) -> Stage:
-    """A head solved from one message a client, and calibrated; or a random one."""
-    config = world.prepared.config
-    params = published(config.network, config.weights) if config.network else {}
-    if phase.name == "none":
-        spec = world.spec(None)
-        stage = Stage(spec, {**initial(build(spec), None, config.seed), **params})
-    else:
-        stage = closed_form(world, phase, params)
-    world.point(0, 0, world.accuracy(stage))
-    return stage
-
-
-def closed_form(world: World, phase: Phase, params: Params) -> Stage:
-    """Every client speaks once."""
-    if world.prepared.config.network:
-        params = {**initial(build(world.spec(None)), None, world.prepared.config.seed), **params}
-    view = world.features(params)
-    method = build_head(view, Named(name=phase.name, **phase.settings))
-    total = view.simulator.total(measure_step(view, method))
-    world.meter.measured(view, method, through=bool(view.config.network))
-    leverage = head_leverage(view, method, total)
-    head = method.solve(total)
-    if not getattr(method, "blind", False):
-        world.meter.told(steps.with_head(head), view.simulator.clients)
-        head = calibrated(view, head, leverage)
-    spec = world.spec(head)
-    whole = {**params, **_head_params(initial(build(spec), head, view.config.seed))}
-    return Stage(spec, whole, method, head, leverage)
-
-
-def _head_params(params: Params) -> Params:
-    return {name: array for name, array in params.items() if name.startswith("head.")}
-
-
-# -- phases 2 and 3: training, with or without a personal part -------------------------------------
+    `first`: the phase that made the initial head.
+    """
+    job, _ = planned(world, stage, phase)
+    _ = job.names  # which refuses a part that this model has not
+    if phase.follow and not world.prepared.config.network:
+        raise HeadstartError("follow: expected an extractor that trains, got features")
+    if phase.follow:
+        follow.can_follow(heads.make(first.name))
+    return _after(stage, phase, job)
 
 
 def train(world: World, stage: Stage, phase: Phase, number: int, state: State | None) -> Stage:

@@ -11,15 +11,14 @@ from typing import Any
 from headstart import __version__
 from headstart.errors import HeadstartError
 from headstart.files import write_text
-from headstart.gradient import diagnose
+from headstart.gradient.measures import NAMES
 from headstart.report.compare import as_csv, table_rows, target_rows, write_compare
-from headstart.runs.at_home import linear_head
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import RunConfig, parsed
 from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
 from headstart.runs.inputs import Progress, silent
-from headstart.runs.phases import check_sentence, tell
+from headstart.runs.pipeline import check_extras, check_sentence, tell
 from headstart.runs.world import Point, Stage, World
 from headstart.sentences import Sentence, from_plain, to_plain
 from headstart.writers import writer
@@ -33,7 +32,9 @@ def run_sentence(
     """One sentence into a folder; a run that was cut short goes on from its last checkpoint."""
     if config.phases is None:
         raise HeadstartError("phases: expected a sentence, got none")
-    prepared, sentence = prepare(config, progress), from_plain(config.phases)
+    sentence = from_plain(config.phases)
+    check_extras(config, sentence)
+    prepared = prepare(config, progress)
     check_sentence(prepared, sentence)
     results = told(prepared, sentence, Path(path), progress)
     write_reports([results], Path(path))
@@ -47,6 +48,7 @@ def compare(
     if not sentences:
         raise HeadstartError("compare: expected at least one sentence, got none")
     read = [parsed(text) for text in sentences]
+    check_extras(config, *read)
     prepared, root = prepare(config, progress), Path(path)
     if (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
@@ -109,7 +111,7 @@ def saved(path: Path) -> Any:
 def save(folder: RunFolder, results: dict[str, Any], stage: Stage, prepared: Prepared) -> None:
     folder.save_metrics(_metric_rows(results))
     if stage.spec.network is None:
-        head = linear_head(World(prepared), stage)
+        head = World(prepared).linear_head(stage)
         head.provenance["extractor"] = prepared.extractor
         prepared.colours.note(head.provenance)
         head.save(folder.path / "model.safetensors")
@@ -124,7 +126,7 @@ def _metric_rows(results: dict[str, Any]) -> list[tuple[str, str, str, float]]:
     rows = [
         (sentence, "", f"phase {point['phase']}, round {point['round']}: {key}", point[key])
         for point in results["curve"]
-        for key in ("accuracy", "up", "down", "flops", "counted", *diagnose.NAMES)
+        for key in ("accuracy", "up", "down", "flops", "counted", *NAMES)
         if point.get(key) is not None
     ]
     personal = results["personal"] or {"clients": []}
@@ -139,7 +141,7 @@ def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], C
 
     def watch(point: Point) -> None:
         for one in writers:
-            for key in ("accuracy", "up", "down", "flops", *diagnose.NAMES):
+            for key in ("accuracy", "up", "down", "flops", *NAMES):
                 if point.get(key) is not None:
                     one.scalar(f"phase {point['phase']}/{key}", point[key], point["round"])
 

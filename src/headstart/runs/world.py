@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.backbones.weights import load_into
 from headstart.files import write_bytes
-from headstart.gradient.follow import features_of
-from headstart.gradient.home import predicted
-from headstart.gradient.models import Spec, build
-from headstart.gradient.networks import dimension_of
-from headstart.gradient.steps import Job, tensors
+from headstart.gradient.job import Job, Spec, dimension_of
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.runs.checkpoint import Checkpoint
-from headstart.runs.federate import Prepared, lattice_bound
+from headstart.runs.federate import Prepared
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.meter import Meter
 from headstart.statistics import wire
@@ -31,6 +26,15 @@ from headstart.statistics import wire
 Params = dict[str, NDArray[Any]]
 Point = Mapping[str, Any]
 DIAGNOSED = 500  # test samples that every client of a round looks at
+
+
+@contextmanager
+def uncounted(prepared: Prepared) -> Iterator[None]:
+    """Tests of a simulation: what they send is no part of a method's bytes."""
+    sent = dict(prepared.simulator.sent)
+    yield
+    prepared.simulator.sent.clear()
+    prepared.simulator.sent.update(sent)
 
 
 def unwatched(point: Point) -> None:
@@ -64,6 +68,11 @@ class Stage:
     def blind(self) -> bool:
         """Whether the head began without having seen a feature."""
         return getattr(self.method, "blind", False)
+
+    @property
+    def trained(self) -> bool:
+        """Whether anything but a closed form has made it."""
+        return self.head is None or self.job is not None or self.last is not None
 
     @property
     def plain(self) -> Job:
@@ -109,38 +118,48 @@ class World:
 
     def features(self, params: Params) -> Prepared:
         """The federation as closed forms see it: each client's samples through the extractor."""
-        prepared = self.prepared
-        if not prepared.config.network:
-            return prepared
-        model = build(self.spec(None))
-        clients = {}
-        for done, (name, client) in enumerate(prepared.simulator.data.items(), 1):
-            own = client.test_features
-            clients[name] = replace(
-                client,
-                features=features_of(model, params, client.features),
-                test_features=None if own is None else features_of(model, params, own),
-            )
-            self.progress("features", done, len(prepared.simulator.clients))
-        test = replace(prepared.test, features=features_of(model, params, prepared.test.features))
-        return replace(
-            prepared,
-            test=test,
-            config=prepared.config.model_copy(
-                update={"bound": lattice_bound(prepared.config, test, 2.0**10)}
-            ),
-            simulator=replace(prepared.simulator, data=clients),
-        )
+        if not self.prepared.config.network:
+            return self.prepared
+        from headstart.runs import network
+
+        return network.through(self.prepared, self.spec(None), params, self.progress)
 
     def accuracy(self, stage: Stage) -> float | None:
         """Of the shared model, on the outside test set, if there is one."""
         test = self.prepared.test
         if not len(test):
             return None
-        at = predicted(stage.plain, tensors(stage.params), test.features)
-        right = self.classes[at] == test.labels
+        right = self.predicted(stage, test.features) == test.labels
         self.domains = self.prepared.colours.by_domain(right)
         return float(right.mean())
+
+    def predicted(self, stage: Stage, samples: NDArray[Any]) -> NDArray[Any]:
+        """The classes that the shared model gives samples, in the float32 it trains in."""
+        if stage.spec.network is None:
+            weights, bias = stage.params["head.weight"], stage.params["head.bias"]
+            head = replace(self.linear_head(stage), weights=weights, bias=bias)
+            return head.predict(samples)
+        from headstart.runs import network
+
+        return self.classes[network.positions(stage, samples)]
+
+    def linear_head(self, stage: Stage) -> LinearHead:
+        """The shared head as one that closed forms and files know."""
+        classes, counts = self.counts
+        names = ("head.weight", "head.bias")
+        weights, bias = (stage.params[name].astype(np.float64) for name in names)
+        if stage.head is not None and not stage.blind:
+            return replace(stage.head, weights=weights, bias=bias)
+        # Cross-entropy alone leaves the global class frequencies in the scores.
+        about = dict(stage.head.provenance) if stage.head else {}
+        prior, temperature = counts / counts.sum(), stage.spec.temperature
+        return LinearHead(weights, bias, classes, None, prior, temperature, about)
+
+    def tested(self, rows: Mapping[str, tuple[float, float, float]]) -> None:
+        """Keep each client's samples tested, and its hits before and after, as the last results."""
+        columns = (list(map(float, column)) for column in zip(*rows.values(), strict=True))
+        named = dict(zip(("tested", "before", "after"), columns, strict=True))
+        self.personal = {"clients": list(rows), **named}
 
     @functools.cached_property
     def outside(self) -> dict[str, NDArray[Any]]:
@@ -172,16 +191,3 @@ class World:
         self.curve[:] = story["curve"]
         self.meter = Meter(**story["meter"])
         self.domains = story.get("domains")
-
-
-def published(network: str, weights: str | None) -> Params:
-    """The published weights of a network, as parameters; none for one that has none."""
-    if network not in NETWORKS:
-        return {}
-    module = NETWORKS[network].build()
-    load_into(module, NETWORKS[network].weights.find(weights))
-    shapes = build(Spec(1, dimension_of(network), network=network)).part("extractor")
-    state = module.state_dict()
-    return {
-        name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
-    }

@@ -31,6 +31,7 @@ from headstart.errors import DataError, HeadstartError
 from headstart.evaluate import Personal, personal
 from headstart.federation import steps
 from headstart.heads.linear import LinearHead
+from headstart.runs import pipeline, stories
 from headstart.runs.config import RunConfig, make_config, parsed
 from headstart.runs.inputs import Extraction, holds_images, holds_text, read
 from headstart.sentences import Phase, Sentence
@@ -54,6 +55,7 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
     sentence = parsed(settings.sentence)
     if sentence.init.name == "none":
         raise HeadstartError("sentence: expected one that begins with a head, got none")
+    pipeline.check_extras(_config(settings), sentence)
     with opened(settings, sentence.init) as ledger:
         contract = ledger.contract
         federation = GridFederation(
@@ -231,14 +233,12 @@ class Server:
 
     def phases(self, sentence: Sentence) -> dict[str, Any]:
         """All phases of a sentence; the first from the ledger."""
-        from headstart.runs import phases, stories  # they need torch
-
         settings = self.settings
         data = label_counts(self.ledger)
         there = [name for name in self._members() if name in data]
         deployed = Deployed(self.federation, there, data, self.ledger, self.run)
         prepared = as_prepared(deployed, _config(settings), self.test, self.extractor)
-        found, stage = phases.tell(prepared, sentence, watch=self._watch)
+        found, stage = pipeline.tell(prepared, sentence, watch=self._watch)
         results = {**found, **self.output.facts(self.ledger, self.federation.troubles)}
         stories.save(self.output.folder, results, stage, prepared)
         stories.write_reports([results], self.output.folder.path)
