@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart.errors import HeadstartError
@@ -57,15 +58,18 @@ def require(module: str, extra: str | None = None, what: str = "") -> Any:
     raise _error(package, extra, what)
 
 
-def check(extra: str, what: str = "") -> None:
-    """Refuse work that needs an extra which is not installed, without importing any of it."""
-    for package in missing(extra):
+def check(extra: str, what: str = "", packages: Sequence[str] = ()) -> None:
+    """Refuse work that needs an extra which is not installed, without importing any of it.
+
+    `packages`: those of the extra that the work needs; all of them, unless told.
+    """
+    for package in missing(packages or EXTRAS[extra]):
         raise _error(package, extra, what)
 
 
-def missing(extra: str) -> tuple[str, ...]:
-    """The packages of an extra that are not installed."""
-    return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)
+def missing(packages: Iterable[str]) -> tuple[str, ...]:
+    """Those that are not installed."""
+    return tuple(name for name in packages if importlib.util.find_spec(name) is None)
 
 
 def pip_name(package: str) -> str:

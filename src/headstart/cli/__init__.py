@@ -74,8 +74,8 @@ def list_command() -> None:
     from headstart.data.backbones import names as networks
     from headstart.data.backbones import text_names
     from headstart.data.partition import PARTITIONERS
-    from headstart.reproduce import catalogue
     from headstart.pipeline.notation import PERSONAL
+    from headstart.reproduce import catalogue
     from headstart.statistics.base import PRECISIONS
 
     table = Table(box=None, pad_edge=False)

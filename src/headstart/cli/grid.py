@@ -154,8 +154,8 @@ def _config(
 
 
 def _run(name: str, cells: Any, config: Any, output: Path | None, title: str) -> None:
-    from headstart.report.grid import tables
     from headstart.pipeline.grid import run_grid
+    from headstart.report.grid import tables
 
     with run_folder(output, name) as (folder, show):
         shown = run_grid(cells, config, folder, title, show)

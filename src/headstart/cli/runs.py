@@ -112,9 +112,7 @@ def fit(
     _run(pipelines, config, output, Path(config.data).stem, seeds)
 
 
-def _run(
-    pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int
-) -> None:
+def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int) -> None:
     from headstart.cli.show import show_end, show_heads, show_pipelines
     from headstart.pipeline.run import compare as run_all
 

@@ -40,7 +40,10 @@ def _title(run: SeedResult) -> str:
 
 def _cells(run: SeedResult, personal: bool) -> list[str]:
     head, own = run.head, run.personal
-    cells = [head.title if head else run.pipeline, "" if run.accuracy is None else f"{100 * run.accuracy:.1f}"]
+    cells = [
+        head.title if head else run.pipeline,
+        "" if run.accuracy is None else f"{100 * run.accuracy:.1f}",
+    ]
     if personal:
         cells.append("→".join(f"{100 * own.weighted(m):.1f}" for m in own.models) if own else "")
     sizes = head and (

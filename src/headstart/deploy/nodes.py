@@ -106,7 +106,9 @@ class Registry:
                 text = f"{node.name}: the key of a client that was forgotten"
                 bad.append(ClientFailure(node.name, "forgotten", text))
             elif node.name in twice:
-                bad.append(ClientFailure(node.name, "identity", f"{node.name}: two keys have this name"))
+                bad.append(
+                    ClientFailure(node.name, "identity", f"{node.name}: two keys have this name")
+                )
             elif self.keys.get(node.name, node.key) != node.key:
                 text = f"{node.name}: another key than the one this name came with before"
                 bad.append(ClientFailure(node.name, "identity", text))

@@ -86,9 +86,7 @@ class Checkpoint:
         running = None
         if about["tags"] is not None:
             running = RunningTotal(found.get("refit/0", {}).get("vector"), about["tags"])
-        return Saved(
-            about["phase"], state, found.get("federation/0", {}), about["made"], running
-        )
+        return Saved(about["phase"], state, found.get("federation/0", {}), about["made"], running)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

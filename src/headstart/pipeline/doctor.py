@@ -25,7 +25,7 @@ def findings() -> Iterator[tuple[str, str]]:
     for name in _CORE:
         yield name, _version(name)
     for extra, packages in EXTRAS.items():
-        absent = missing(extra)
+        absent = missing(packages)
         named = ", ".join(map(pip_name, absent or packages))
         yield f"extra {extra}", f"no (without {named})" if absent else f"yes ({named})"
     for name, network in NETWORKS.items():

@@ -273,7 +273,9 @@ def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, Clie
     }
 
 
-def _matched(clients: dict[str, ClientData], dealt: ClientSplit, seed: int) -> dict[str, ClientData]:
+def _matched(
+    clients: dict[str, ClientData], dealt: ClientSplit, seed: int
+) -> dict[str, ClientData]:
     """Each client tested on samples of the outside test set that are like its own."""
     test = dealt.test
     found = dict(

@@ -28,7 +28,6 @@ from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
 from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
-from headstart.report.grid import CellResult, write_grid, write_tables
 from headstart.pipeline import feddr_tables as paper
 from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.experiment import Experiment, prepare
@@ -36,6 +35,7 @@ from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.inputs import Progress, silent
 from headstart.pipeline.local import algorithm_named
 from headstart.pipeline.run import REPORTED, check_pipeline, configured, load_or_run
+from headstart.report.grid import CellResult, write_grid, write_tables
 from headstart.results import RunResult, SeedResult
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -266,9 +266,7 @@ def _finished(prepared: Experiment, cell: Cell, path: Path) -> bool:
     return own and any((path / name).exists() for name in ("results.json", DIVERGED))
 
 
-def _outcome(
-    prepared: Experiment, cell: Cell, path: Path, progress: Progress
-) -> SeedResult | str:
+def _outcome(prepared: Experiment, cell: Cell, path: Path, progress: Progress) -> SeedResult | str:
     """The result, or why there is none."""
     pipeline, mark, digest = parsed(cell.pipeline), path / DIVERGED, prepared.digest()
     if mark.exists() and RunFolder(path).is_of(configured(prepared, pipeline), digest):

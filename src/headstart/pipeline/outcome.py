@@ -60,8 +60,9 @@ def seed_result(
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
         head=None if state.method is None else head_summary(context, state),
         personal=context.personal,
-        epochs=tuple(Epoch(int(e["epoch"]), e["own"], e["local"], e["absent"])
-                     for e in context.epochs or ()),  # fmt: skip
+        epochs=tuple(
+            Epoch(int(e["epoch"]), e["own"], e["local"], e["absent"]) for e in context.epochs or ()
+        ),  # fmt: skip
         domains=context.domains,
         confusion=None if tested is None else _confusion(tested),
         notes=tuple(context.notes),
@@ -168,7 +169,9 @@ def split_summary(experiment: Experiment) -> SplitSummary:
     )
 
 
-def client_rows(experiment: Experiment, context: PipelineContext, method: Any) -> tuple[ClientSummary, ...]:
+def client_rows(
+    experiment: Experiment, context: PipelineContext, method: Any
+) -> tuple[ClientSummary, ...]:
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():

@@ -107,5 +107,7 @@ def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:
 
 def scored(rows: Mapping[str, tuple[float, float, float]]) -> PersonalScores:
     """(tested, hits of the shared model, hits of the client's own) by client."""
-    tested, before, after = (tuple(map(float, column)) for column in zip(*rows.values(), strict=True))
+    tested, before, after = (
+        tuple(map(float, column)) for column in zip(*rows.values(), strict=True)
+    )
     return PersonalScores(tuple(rows), tested, {"global": before, "personal": after}, "personal")

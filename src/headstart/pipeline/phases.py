@@ -78,6 +78,11 @@ class Phase:
         made._say(name, part, rounds, rest)
         return made
 
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are taken, for which torch is needed."""
+        return bool(self.counts)
+
     def words(self) -> dict[str, Value]:
         """All that was said, as `said` takes it back."""
         given = {"part": self.part, self.counts or "rounds": self.rounds}

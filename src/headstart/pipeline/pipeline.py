@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.errors import HeadstartError
-from headstart.pipeline.phases import KINDS, InitHead, Phase, PersonalizeClosedForm, Value, _shown
+from headstart.pipeline.phases import KINDS, InitHead, PersonalizeClosedForm, Phase, Value, _shown
 
 
 @dataclass(frozen=True, init=False)
@@ -39,7 +39,7 @@ class Pipeline:
     @property
     def trains(self) -> bool:
         """Whether anything is trained, for which torch is needed."""
-        return any(phase.kind in ("train", "personal", "full") for phase in self.phases)
+        return any(phase.trains for phase in self.phases)
 
     def __str__(self) -> str:
         texts = [str(phase) for phase in self.phases]

@@ -20,7 +20,7 @@ from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
 from headstart.pipeline import outcome
 from headstart.pipeline.config import RunConfig, parsed
-from headstart.pipeline.context import ModelState, Point, PipelineContext
+from headstart.pipeline.context import ModelState, PipelineContext, Point
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Progress, silent
@@ -37,8 +37,8 @@ REPORTED = 30.0  # seconds after which the report of what is finished so far is 
 
 def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
     """Every phase's settings, before any of them is carried out."""
+    need_extras(pipeline, context.config)
     if pipeline.trains or context.config.network:
-        optional.check("torch", "pipeline")
         from headstart.pipeline.networks import check_network
 
         check_network(context)
@@ -47,6 +47,15 @@ def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
     state = ModelState()
     for phase in pipeline.phases:
         state = phase.check(context, state)
+
+
+def need_extras(pipeline: Pipeline, config: RunConfig) -> None:
+    """Refuse what needs a package that is not installed, before any data are read."""
+    if config.network:
+        optional.check("vision", "network", ("torch", "PIL"))
+    for phase in pipeline.phases:
+        if phase.trains or phase.name == "none":
+            optional.check("torch", str(phase))
 
 
 def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
@@ -165,6 +174,8 @@ def compare(
     """
     root = Path(path)
     said = _different(pipelines)
+    for pipeline in said:
+        need_extras(pipeline, config)
     numbers = range(config.seed, config.seed + _at_least_one(seeds))
     cells = list(_cells(said, numbers, root))
     if cells[0].path != root and (root / "config.yaml").exists():
@@ -173,7 +184,9 @@ def compare(
     for cell in cells:
         experiment = experiments[cell.seed]
         check_pipeline(experiment.context(), cell.pipeline)
-        RunFolder(cell.path).check(configured(experiment, cell.pipeline), experiments.digest(cell.seed))
+        RunFolder(cell.path).check(
+            configured(experiment, cell.pipeline), experiments.digest(cell.seed)
+        )
     found: dict[Pipeline, list[SeedResult]] = {}
     reported = time.monotonic()
     for cell in cells:

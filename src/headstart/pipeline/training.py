@@ -12,7 +12,7 @@ from headstart import gradient, heads
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Arrays
 from headstart.gradient.engine import Training
-from headstart.gradient.loop import Outside, Plan, State, begin, rounds
+from headstart.gradient.loop import Outside, Plan, begin, rounds
 from headstart.gradient.recipe import Part, Recipe
 from headstart.gradient.refit import RunningTotal, can_refit, extractor_arrays, refit
 from headstart.gradient.steps import Job
@@ -299,5 +299,3 @@ def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -
         if all(getattr(own, key) == value for key, value in said.items()):
             return own
     return init_head.made(head.name, settings, context, state.params)
-
-

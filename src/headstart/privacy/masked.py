@@ -109,7 +109,9 @@ class Masked:
             )
         kind = step_kind(step.name).answer_type(step)
         if not kind.is_sum:
-            raise Abort("rows", f"secure sum: {kind.__name__} are rows, not sums; no mask hides them")
+            raise Abort(
+                "rows", f"secure sum: {kind.__name__} are rows, not sums; no mask hides them"
+            )
         names = self.clients if cohort is None else cohort
         for number, group in enumerate(self.groups(names)):
             found = self._round(number, list(self.inner.answers(step, broadcast, group)))

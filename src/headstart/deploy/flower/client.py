@@ -164,7 +164,10 @@ class Memories:
         )
 
     def keep(
-        self, question: Question, before: Mapping[str, NDArray[Any]], now: Mapping[str, NDArray[Any]]
+        self,
+        question: Question,
+        before: Mapping[str, NDArray[Any]],
+        now: Mapping[str, NDArray[Any]],
     ) -> None:
         """Remember what an answer changed, and what was before it."""
         known = self.state.config_records[_TRAINING]

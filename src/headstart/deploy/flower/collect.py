@@ -15,7 +15,7 @@ from headstart.deploy.door import Refused
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Reply
 from headstart.deploy.ledger import Ledger, Receipt
-from headstart.deploy.nodes import Registry, ClientFailure, online
+from headstart.deploy.nodes import ClientFailure, Registry, online
 from headstart.federation.protocol import Step
 
 TRIES = 3  # of a node that Flower could not reach

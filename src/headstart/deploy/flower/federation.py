@@ -99,7 +99,9 @@ class FlowerFederation:
         ids = list(self.grid.push_messages(messages)) or [""] * len(names)  # none: too large
         for name, id_ in zip(names, ids, strict=True):
             if not id_:
-                self.failures.append(ClientFailure(name, "unreachable", f"{name}: could not be asked"))
+                self.failures.append(
+                    ClientFailure(name, "unreachable", f"{name}: could not be asked")
+                )
         return {id_: name for name, id_ in zip(names, ids, strict=True) if id_}
 
     def arrived(self, asked: dict[str, str]) -> Iterator[tuple[str, Reply | ClientFailure]]:

@@ -29,7 +29,7 @@ from headstart.deploy.flower.output import Output, facts
 from headstart.deploy.flower.recorded import LedgerStore
 from headstart.deploy.flower.settings import ServerSettings, told
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
-from headstart.deploy.nodes import NODES, Registry, ClientFailure, online
+from headstart.deploy.nodes import NODES, ClientFailure, Registry, online
 from headstart.errors import DataError, HeadstartError
 from headstart.federation import steps
 from headstart.federation.recorded import Recorded
