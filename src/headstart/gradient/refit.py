@@ -111,7 +111,7 @@ def _through(
 
 
 def refit(spec: Spec, head: Any, round_: int) -> Step:
-    """Ask for what a head's statistic, by the broadcast extractor, has changed by since accepted."""
+    """Ask by what a head's statistic, through the broadcast extractor, differs from its last."""
     can_refit(head)
     asked = {"head": head.name, "settings": settings(head), "round": round_}
     return through(Step("refit", asked), spec.plain())

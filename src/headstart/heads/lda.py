@@ -49,7 +49,7 @@ class LDA:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return d * (d + 1) / 2 + d * own
 
     def solve(self, total: Moments) -> LinearHead:

@@ -102,7 +102,8 @@ class RunConfig(BaseModel):
         default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
     )
     federation: FederationConfig = Field(
-        default_factory=FederationConfig, description="engine, group_size, secure"
+        default_factory=lambda: FederationConfig.model_validate({}),
+        description="engine, group_size, secure",
     )
     cohort: int = Field(10, ge=1, description="clients a round of training")
     network: str | None = Field(None, description="to train on images: a network's name")

@@ -25,7 +25,7 @@ from headstart.pipeline.colours import Colours
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.pipeline.inputs import Progress, silent
-from headstart.results import Arrival, PersonalScores
+from headstart.results import Arrival, Epoch, PersonalScores
 from headstart.statistics import wire
 from headstart.statistics.exact import bound_for
 
@@ -140,7 +140,7 @@ class PipelineContext:
     total: Any = None  # of all messages, where nothing follows the head
     curve: list[dict[str, Any]] = field(default_factory=list)
     personal: PersonalScores | None = None
-    epochs: list[dict[str, float]] | None = None
+    epochs: list[Epoch] | None = None
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     notes: list[str] = field(default_factory=list)  # what a reader of the results must know
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(

@@ -1,4 +1,4 @@
-"""Phase 4: every client trains alone, from the model it has; and the tests of clients' own models."""
+"""Phase 4: every client trains alone, from the model it has; tests of clients' own models."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from headstart.pipeline.phases import Phase
 from headstart.pipeline.rates import rate_scale
 from headstart.pipeline.training import one_name, only_part, trainable, trained_part
 from headstart.registry import folded
+from headstart.results import Epoch
 
 BATCH, EPOCHS = 64, 25
 
@@ -129,12 +130,12 @@ def evaluate(
         context.epochs = by_epoch(own)
 
 
-def by_epoch(found: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float]]:
+def by_epoch(found: Mapping[str, NDArray[np.float64]]) -> list[Epoch]:
     """Figure 12 of the papers: accuracy alone, on local and on absent classes, by epoch."""
     sizes = sum(results(values)[0] for values in found.values())
     hits = sum(results(values)[1] for values in found.values())
     shares = np.asarray(hits) / np.maximum(np.asarray(sizes), 1)
     return [
-        {"epoch": epoch, "own": own, "local": local, "absent": absent}
+        Epoch(epoch, own, local, absent)
         for epoch, (own, local, absent) in enumerate(shares.tolist())
     ]

@@ -21,7 +21,6 @@ from headstart.results import (
     ClientSummary,
     Confusion,
     DataSummary,
-    Epoch,
     HeadSummary,
     Point,
     Pooled,
@@ -60,9 +59,7 @@ def seed_result(
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
         head=None if state.method is None else head_summary(context, state),
         personal=context.personal,
-        epochs=tuple(
-            Epoch(int(e["epoch"]), e["own"], e["local"], e["absent"]) for e in context.epochs or ()
-        ),  # fmt: skip
+        epochs=tuple(context.epochs or ()),
         domains=context.domains,
         confusion=None if tested is None else _confusion(tested),
         notes=tuple(context.notes),

@@ -95,9 +95,9 @@ def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:
         assert state.head is not None
         return state.head
     weights, bias = (state.params[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
-    if state.head is not None and not state.data_free:
-        if len(weights) == len(state.head.weights):
-            return replace(state.head, weights=weights, bias=bias)
+    head = state.head
+    if head is not None and not state.data_free and len(weights) == len(head.weights):
+        return replace(head, weights=weights, bias=bias)
     # Cross-entropy alone leaves the global class frequencies in the scores.
     holdings = context.holdings
     about = dict(state.head.provenance) if state.head else {}

@@ -1,8 +1,8 @@
 """The phases of a pipeline as objects: what was said of each, how it is checked and carried out.
 
-    Pipeline(InitHead(Fed3R()), FineTune("fedavg", "head", rounds=50), PersonalizeFully(part="head"))
+    Pipeline(InitHead(Fed3R()), FineTune("fedavg", "head", rounds=50), PersonalizeFully())
 
-is what the notation `Fed3R + FedAvg-50(ψ) + FP(ψ)` parses to. What is not said is None and resolved
+is what the notation `Fed3R + FedAvg-50(ψ) + FP` parses to. What is not said is None and resolved
 by `check`, before anything runs; two phases are equal when the same was said of them.
 """
 

@@ -134,6 +134,9 @@ def secret(node: NodeSettings, context: Context) -> bytes:
     return bytes(context.state.config_records[_OWN]["secret"])  # type: ignore[arg-type]
 
 
+Memory = Mapping[str, NDArray[Any]]
+
+
 class Memories:
     """What this node remembers of a training: after its last answer, and before it.
 
@@ -159,8 +162,8 @@ class Memories:
         if question.turn > int(known["before"]):  # type: ignore[arg-type]
             return self._read(_BEFORE)
         raise HeadstartError(
-            f"training: expected a question after the {known['before']}th, got {question.turn}: "
-            "what this client remembered then is gone"
+            f"training: expected a question after number {known['before']!r}, got number "
+            f"{question.turn}: what this client remembered then is gone"
         )
 
     def keep(
