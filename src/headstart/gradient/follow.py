@@ -34,7 +34,7 @@ _BLOCK = 256  # samples through the network at a time
 def follow(spec: Spec, head: Any) -> Step:
     """Ask for what a head's statistic, by the broadcast extractor, has changed by since last."""
     can_follow(head)
-    told = {"head": head.name, "settings": settings(head)}
+    told = {"head": heads.name_of(head), "settings": settings(head)}
     return Step("follow", {"spec": spec.plain(), **told})
 
 

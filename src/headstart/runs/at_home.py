@@ -22,7 +22,7 @@ from headstart.heads.linear import LinearHead
 from headstart.runs.federate import Prepared
 from headstart.runs.rates import rate_of
 from headstart.runs.world import Stage, World
-from headstart.sentences import Phase, folded
+from headstart.sentences import Phase
 
 BATCH, EPOCHS = 64, 25
 ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
@@ -107,15 +107,7 @@ def _like(stage: Stage, said: Any) -> tuple[str, dict[str, Any]]:
     if said is None:
         last = stage.last
         return (last.algorithm, dict(last.settings or {})) if last else ("fedavg", {})
-    return algorithm_named("like", str(said)), {}
-
-
-def algorithm_named(what: str, said: str) -> str:
-    """Its name in the catalogue, however a sentence may write it (FedDr+)."""
-    names = {folded(name): name for name in gradient.catalogue()}
-    if folded(said) not in names:
-        raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {said!r}")
-    return names[folded(said)]
+    return gradient.METHODS.entry(str(said), "like").name, {}
 
 
 def only_part(world: World, phase: Phase, recipe: Recipe, part: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from headstart import gradient, heads
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
-from headstart.gradient.recipe import Recipe
+from headstart.heads.base import settings as settings_of
+from headstart.registry import Registry
 from headstart.sentences import Sentence, from_plain, parse, to_plain
 
 
@@ -105,10 +107,8 @@ class RunConfig(BaseModel):
     @field_validator("heads", mode="before")
     @classmethod
     def _head_names(cls, value: Any) -> Any:
-        items = [value] if isinstance(value, (str, Mapping)) else value
-        if not isinstance(items, Sequence):
-            return items
-        return [{"name": item} if isinstance(item, str) else item for item in items]
+        items = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        return [_named_head(item) for item in items]
 
     @field_validator("phases", mode="before")
     @classmethod
@@ -134,9 +134,9 @@ class RunConfig(BaseModel):
         if self.matched and self.held_out:
             raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:
-            check_settings("partition", self.partition, PARTITIONERS, given=1)
-        for head in self.heads:
-            check_settings("heads", head, heads.federated())
+            made = checked(self.partition, PARTITIONERS, given=1)
+            object.__setattr__(self, "partition", made)
+        object.__setattr__(self, "heads", [checked(head, heads.HEADS) for head in self.heads])
         return self
 
     @property
@@ -146,25 +146,42 @@ class RunConfig(BaseModel):
 
 
 def parsed(text: str) -> Sentence:
-    """A sentence, checked against the catalogues of heads, algorithms and personalizations."""
-    kinds = {name: _kind(gradient.make(name)) for name in gradient.catalogue()}
-    return parse(text, heads=list(heads.federated()), algorithms=kinds)
+    """A sentence, checked against the heads, methods and personalizations that can be named."""
+    return parse(text, heads=heads.HEADS, algorithms=_Kinds())
 
 
-def _kind(recipe: Recipe) -> str:
-    """Whether a client ends with a model of its own."""
-    own = recipe.personal or recipe.adapt or "copy" in recipe.memory
-    return "personal" if own else "train"
+class _Kinds(Mapping[str, str]):
+    """Whether a client ends a method with a model of its own, by the method's name."""
+
+    def __getitem__(self, name: str) -> str:
+        recipe = gradient.make(name)
+        own = recipe.personal or recipe.adapt or "copy" in recipe.memory
+        return "personal" if own else "train"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(gradient.METHODS)
+
+    def __len__(self) -> int:
+        return len(gradient.METHODS)
 
 
-def check_settings(role: str, named: Named, known: Mapping[str, Any], given: int = 0) -> None:
-    """The name is in the catalogue, its settings among its parameters (after the `given` ones)."""
-    if named.name not in known:
-        raise ValueError(f"{role}: unknown name {named.name!r}{nearest(named.name, list(known))}")
-    parameters = list(inspect.signature(known[named.name]).parameters)[given:]
+def _named_head(item: Any) -> Any:
+    """A head by its name, or one's own object (a class, or an instance with its settings)."""
+    if isinstance(item, str):
+        return {"name": item}
+    if isinstance(item, type):
+        return {"name": heads.name_of(item)}
+    return {"name": heads.name_of(item), **settings_of(item)} if is_dataclass(item) else item
+
+
+def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+    """By the name of the registry; its settings are among its parameters (after `given` ones)."""
+    name = known.entry(named.name).name
+    parameters = list(inspect.signature(known[name]).parameters)[given:]
     for key in named.settings:
         if key not in parameters:
-            raise ValueError(f"{role}: {named.name} has no {key!r}{nearest(key, parameters)}")
+            raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
+    return named.model_copy(update={"name": name})
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -6,13 +6,12 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headstart import __version__
-from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.catalogue import NETWORKS, names
 from headstart.data.backbones.text import TEXTS
-from headstart.data.backbones.weights import WeightFile, WeightFolder
 from headstart.errors import HeadstartError
 
 _EXTRAS = {
@@ -35,10 +34,10 @@ def findings() -> Iterator[tuple[str, str]]:
     for extra, module in _EXTRAS.items():
         there = importlib.util.find_spec(module) is not None
         yield f"extra {extra}", f"yes ({module})" if there else f"no ({module} is not installed)"
-    for name, network in NETWORKS.items():
-        yield f"weights {name}", _weights(network.weights)
+    for name in names():
+        yield f"weights {name}", _weights(NETWORKS[name].find_weights)
     for name, reader in TEXTS.items():
-        yield f"weights {name}", _weights(reader.weights)
+        yield f"weights {name}", _weights(reader.weights.find)
     yield "processors", str(os.cpu_count())
     told = os.environ.get("HEADSTART_DATA")
     place = Path(told or "../shared/data")
@@ -46,9 +45,9 @@ def findings() -> Iterator[tuple[str, str]]:
     yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
 
 
-def _weights(files: WeightFile | WeightFolder) -> str:
+def _weights(find: Callable[[], Path]) -> str:
     try:
-        return f"found ({files.find(None).name})"
+        return f"found ({find().name})"
     except HeadstartError:
         return "not found"
 

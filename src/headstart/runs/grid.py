@@ -18,6 +18,7 @@ import numpy as np
 
 from headstart import gradient
 from headstart.costs import sample_flops
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import DivergedError, HeadstartError
 from headstart.files import write_text
 from headstart.gradient.checks import share
@@ -25,11 +26,9 @@ from headstart.gradient.engine import Training
 from headstart.gradient.flops import extractor_flops, head_flops
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
-from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
 from headstart.report.grid import Shown, write_grid
 from headstart.runs import feddr_tables as paper
-from headstart.runs.at_home import algorithm_named
 from headstart.runs.config import RunConfig, parsed
 from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
@@ -286,12 +285,11 @@ def time_rounds(
     if not config.network:
         raise HeadstartError("network: expected one to train on images, got none")
     classes = np.unique(np.concatenate([c.labels for c in prepared.simulator.data.values()]))
-    spec = Spec(
-        len(classes), dimension_of(config.network), config.network, batch_norm=config.batch_norm
-    )
+    dimension = NETWORKS[config.network].dimension
+    spec = Spec(len(classes), dimension, config.network, batch_norm=config.batch_norm)
     jobs = {
         name: Job(name, spec, training, gradient.make(name).trains or "model")
-        for name in (algorithm_named("method", one) for one in methods or paper.TABLE_4)
+        for name in (gradient.METHODS.entry(one).name for one in methods or paper.TABLE_4)
     }
     best = dict.fromkeys(jobs, np.inf)
     for name, seconds in _rounds(prepared, jobs, classes, repeats):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.datasets import Dataset, load
+from headstart.data.datasets import DATASETS, Dataset, load
 from headstart.data.image_set import CorruptImage
 from headstart.data.images import ImageSet, is_images, load_images
 from headstart.data.sample_set import SampleSet
@@ -92,7 +92,7 @@ def _hint(how: Extraction) -> str:
 
 
 def holds_images(source: str) -> bool:
-    return source != "digits" and is_images(source)
+    return source not in DATASETS and is_images(source)
 
 
 def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:

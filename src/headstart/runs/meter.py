@@ -26,7 +26,6 @@ from headstart.costs import (
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.federation.protocol import ClientData
 from headstart.gradient.flops import extractor_flops, head_flops, visit_flops
-from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
 from headstart.runs.federate import Prepared
 
@@ -141,7 +140,7 @@ class Meter:
 def _dimension(prepared: Prepared) -> int:
     """Of features, as they are or as the network makes them."""
     network = prepared.config.network
-    return dimension_of(network) if network else prepared.train.dimension
+    return NETWORKS[network].dimension if network else prepared.train.dimension
 
 
 def _shape(prepared: Prepared) -> tuple[int, ...]:

@@ -117,7 +117,8 @@ def check_sentence(prepared: Prepared, sentence: Sentence) -> None:
 def _check_network(world: World, stage: Stage) -> None:
     """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
     config, model = world.prepared.config, build(stage.spec)
-    if config.network not in NETWORKS and model.statistics and config.batch_norm == "frozen":
+    random = config.network is not None and NETWORKS[config.network].weights is None
+    if random and model.statistics and config.batch_norm == "frozen":
         raise HeadstartError(
             f"batch_norm: expected average or local for {config.network}, which begins at random, "
             "got frozen"
@@ -126,7 +127,7 @@ def _check_network(world: World, stage: Stage) -> None:
 
 def _known(phase: Phase) -> None:
     """The settings of an initial head are its own."""
-    expected = inspect.signature(heads.federated()[phase.name]).parameters
+    expected = inspect.signature(heads.HEADS[phase.name]).parameters
     strange = ", ".join(key for key in phase.settings if key not in expected)
     if strange:
         raise HeadstartError(

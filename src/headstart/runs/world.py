@@ -19,7 +19,6 @@ from headstart.files import write_bytes
 from headstart.gradient.follow import features_of
 from headstart.gradient.home import predicted
 from headstart.gradient.models import Spec, build
-from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job, tensors
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
@@ -98,7 +97,9 @@ class World:
         """The model: a head's own temperature and feature map, or a plain softmax."""
         config = self.prepared.config
         mapped = head.feature_map if head else None
-        own = dimension_of(config.network) if config.network else self.prepared.train.dimension
+        own = self.prepared.train.dimension
+        if config.network:
+            own = NETWORKS[config.network].dimension
         return Spec(
             len(self.classes),
             head.dimension if head else own,
@@ -177,11 +178,12 @@ class World:
 
 def published(network: str, weights: str | None) -> Params:
     """The published weights of a network, as parameters; none for one that has none."""
-    if network not in NETWORKS:
+    known = NETWORKS[network]
+    if known.weights is None:
         return {}
-    module = NETWORKS[network].build()
-    load_into(module, NETWORKS[network].weights.find(weights))
-    shapes = build(Spec(1, dimension_of(network), network=network)).part("extractor")
+    module = known.build()
+    load_into(module, known.find_weights(weights))
+    shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
         name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
