@@ -64,10 +64,10 @@ def painted(folder: Path) -> dict[str, Any]:
 
 def cases(images: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """(pipeline, settings) of everything that is recorded."""
-    for name in heads.federated():
+    for name in heads.HEADS:
         if name != "krr":
             yield name + HEADS.get(name, ""), DIGITS
-    for name in gradient.catalogue():
+    for name in gradient.METHODS:
         if gradient.make(name).trains is None:
             yield f"Fed3R + {name}-3(ψ)", DIGITS
             yield f"none + {name}-3(ψ)", DIGITS

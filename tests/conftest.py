@@ -4,12 +4,26 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from headstart import registry
+
 
 @pytest.fixture(scope="session")
 def digits():
     """8×8 digits: 64 features, the first pixel and others always zero."""
     data = load_digits()
     return data.data.astype(np.float64), data.target.astype(np.int64)
+
+
+@pytest.fixture
+def registered():
+    """What a test registers or loads is forgotten after it."""
+    before = [(one, dict(one._known())) for one in registry._REGISTRIES]
+    plugins = dict(registry._PLUGINS)
+    yield
+    for name in set(registry._PLUGINS) - set(plugins):
+        registry._unload(name)
+    for one, entries in before:
+        one._entries = entries
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from headstart import DataError, HeadstartError, LinearHead, SolveError, total
-from headstart.heads import federated, make
+from headstart.heads import HEADS, make
 from headstart.heads.base import settings as settings_of
 from headstart.statistics.base import PRECISIONS
 
@@ -25,7 +25,7 @@ VARIANTS = {
     "shared-variances": [{"kind": "diagonal"}, {"kind": "spherical"}],
     "lda": [{"covariance": "within"}, {"covariance": "total"}],
 }
-CASES = [(name, variant) for name in federated() for variant in VARIANTS.get(name, [{}])]
+CASES = [(name, variant) for name in HEADS for variant in VARIANTS.get(name, [{}])]
 IDS = [name + "".join(f"-{key}={value}" for key, value in v.items()) for name, v in CASES]
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "int8": 5e-2}
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["float", "exact"])
@@ -88,7 +88,7 @@ def solve(head, stat):
     return solved
 
 
-INPUTS = {name: lambda head, stat: stat.dimension for name in federated()}
+INPUTS = {name: lambda head, stat: stat.dimension for name in HEADS}
 INPUTS["fed3r-rf"] = lambda head, stat: 6
 
 
@@ -221,7 +221,7 @@ def test_unlike_statistics_do_not_add(head, make_clients):
 
 def test_statistics_of_different_types_do_not_meet(make_clients):
     ((z, y),) = make_clients(sizes=(9,))
-    stats = {type(s): s for s in (make(name).measure(z, y) for name in federated())}
+    stats = {type(s): s for s in (make(name).measure(z, y) for name in HEADS)}
     assert len(stats) > 1
     for one in stats.values():
         for other in stats.values():
@@ -420,7 +420,7 @@ def test_nothing_can_be_solved_from_nothing(head, exact):
 def test_a_total_of_nobody_is_an_error():
     with pytest.raises(DataError, match="total"):
         total([])
-    for head in federated().values():
+    for head in HEADS.values():
         with pytest.raises(DataError, match="total"):
             make(head.name).statistic.total([])
 

@@ -18,6 +18,7 @@ has named, never with what came from somebody else (a run folder, a message of a
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import re
 import sys
@@ -42,6 +43,7 @@ _LOCK = threading.RLock()
 _SOURCE: ContextVar[str] = ContextVar("source", default="")  # of what is being registered now
 
 
+@functools.lru_cache(maxsize=4096)
 def folded(name: str) -> str:
     """How names are compared: "Fed3R-RF" is "fed3r_rf", ℳ is m, "FedDr+" is "feddr-plus"."""
     plain = unicodedata.normalize("NFKC", name).casefold()
@@ -100,6 +102,11 @@ class Registry(Mapping[str, T]):
         self._entries: dict[str, Entry[T]] | None = None
         _REGISTRIES.append(self)
 
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     # -- looking up ----------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> T:
@@ -118,11 +125,11 @@ class Registry(Mapping[str, T]):
     def __len__(self) -> int:
         return len(self._known())
 
-    def entry(self, name: str) -> Entry[T]:
-        """The entry of a name, or an error that lists what there is."""
+    def entry(self, name: str, argument: str = "") -> Entry[T]:
+        """The entry of a name, or an error (about this argument) that lists what there is."""
         found = self._known().get(folded(name))
         if found is None:
-            raise HeadstartError(self._unknown(name))
+            raise HeadstartError(self._unknown(name, argument or self.kind))
         return found
 
     def entries(self) -> list[Entry[T]]:
@@ -146,16 +153,16 @@ class Registry(Mapping[str, T]):
         self.add(thing, name=name)
         return name
 
-    def _unknown(self, name: str) -> str:
+    def _unknown(self, name: str, what: str) -> str:
         if QUALIFIED.fullmatch(name):
             module = name.partition(":")[0]
             return (
-                f"{self.kind}: {name!r} is not loaded in this process; import {module}, or give "
+                f"{what}: {name!r} is not loaded in this process; import {module}, or give "
                 "the file that registers it as a plugin (--plugin)"
             )
         close = difflib.get_close_matches(name.casefold(), list(self), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        return f"{self.kind}: expected one of {', '.join(self)}, got {name!r}{hint}"
+        return f"{what}: expected one of {', '.join(self)}, got {name!r}{hint}"
 
     # -- filling -------------------------------------------------------------------------------
 
@@ -212,7 +219,10 @@ class Registry(Mapping[str, T]):
             try:
                 with _registering(source):
                     thing: T = point.load()
-                    self._check(point.name, thing)
+                decorated = self._known()[folded(point.name)].thing
+                if decorated is not None:  # by its own module, as it was imported
+                    return decorated
+                self._check(point.name, thing)
             except (Exception, SystemExit) as error:
                 raise HeadstartError(
                     f"{self.kind}: cannot load {point.name!r}, the {source}: {_one_line(error)}"

@@ -168,7 +168,7 @@ BESIDE = {"fedntd": 1, "moon": 2, "fedsol": 1}  # models that terms look through
     "name",
     [
         n
-        for n in gradient.catalogue()
+        for n in gradient.METHODS
         if gradient.make(n).personal in (None, "model") and not gradient.make(n).trains
     ],
 )

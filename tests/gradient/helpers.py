@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from headstart import gradient
+from headstart.data.backbones.catalogue import register_network
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
@@ -23,7 +24,8 @@ from headstart.gradient.steps import Job
 AWKWARD = (0, 1, 30, 2, 7, 13, 1, 0, 5, 14, 21, 3, 8, 6, 4, 9, 11, 2, 16, 10)  # more than a group
 
 
-class Scale(nn.Module):
+@register_network(dimension=1)
+class scale(nn.Module):
     """φ(x) = a·x₁: with a head of two classes on one dimension, five parameters in all."""
 
     def __init__(self):
@@ -34,7 +36,8 @@ class Scale(nn.Module):
         return x[:, :1, 0, 0] * self.scale
 
 
-class Turn(nn.Module):
+@register_network(dimension=2)
+class turn(nn.Module):
     """φ(x) = A·x, A 2×3: features have a direction; with a head of three classes, 15 parameters."""
 
     def __init__(self):
@@ -45,7 +48,8 @@ class Turn(nn.Module):
         return x[:, :, 0, 0] @ self.turn.T
 
 
-class Normed(nn.Module):
+@register_network(dimension=4)
+class normed(nn.Module):
     """A network with batch norm."""
 
     def __init__(self):
@@ -57,18 +61,7 @@ class Normed(nn.Module):
         return torch.relu(self.norm(self.mix(x))).mean(dim=(2, 3))
 
 
-OWN = {"scale": Scale, "turn": Turn, "normed": Normed}
-
-
-def own_modules(real):
-    """`module_of` that also knows the networks above."""
-
-    def module_of(name):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
-            return OWN[name]() if name in OWN else real(name)
-
-    return module_of
+OWN = {"scale": scale, "turn": turn, "normed": normed}
 
 
 def vectors(sizes, dimension=3, classes=3, seed=0, tests=0):

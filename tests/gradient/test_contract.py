@@ -40,7 +40,7 @@ from .helpers import (
     vectors,
 )
 
-METHODS = tuple(gradient.catalogue())
+METHODS = tuple(gradient.METHODS)
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
@@ -432,7 +432,7 @@ def test_two_rounds_by_hand(train, name, momentum):
     for settings in variants:
         if train == "head" and settings.get("personal"):
             continue  # a head alone has no other part to share
-        expected = set(inspect.signature(gradient.catalogue()[name]).parameters)
+        expected = set(inspect.signature(gradient.METHODS[name]).parameters)
         assert set(settings) == expected, f"{name}: BY_HAND should set all of {expected}"
         compare_by_hand(train, name, work, settings, momentum)
 
@@ -851,7 +851,7 @@ def test_bad_settings_are_named(name, setting, value):
 
 
 def test_every_setting_can_be_wrong():
-    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.catalogue()[n]).parameters}
+    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.METHODS[n]).parameters}
     tried = {(name, setting) for name, setting, _ in WRONG}
     rates = {(n, s) for n, s in known if s in ("server_rate", "momentum", "tau")}  # one class each
     assert known - tried <= rates, "add a value that is refused to WRONG"
@@ -861,7 +861,7 @@ def test_every_setting_can_be_wrong():
 
 
 def test_unknown_names_are_named():
-    with pytest.raises(HeadstartError, match=r"algorithm: expected one of .*, got 'fedsgd'"):
+    with pytest.raises(HeadstartError, match=r"method: expected one of .*, got 'fedsgd'"):
         gradient.make("fedsgd")
     with pytest.raises(HeadstartError, match="fedprox: expected settings among mu, term, mix, got"):
         gradient.make("fedprox", {"lambda": 1.0})

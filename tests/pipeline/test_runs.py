@@ -231,9 +231,9 @@ def test_hostile_client_ids_stay_in_their_folder(finished, newcomer):
 
 
 def test_every_head_can_be_the_main_one(tmp_path):
-    from headstart.heads import federated
+    from headstart.heads import HEADS
 
-    for name in federated():
+    for name in HEADS:
         settings = {"dimension": 64, "bandwidth": "auto"} if name == "fed3r-rf" else {}
         config = make_config(told(heads=[{"name": name, **settings}], curve_points=2))
         results = run(config, tmp_path / name)

@@ -81,10 +81,9 @@ def list_command() -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "name", "what it is"):
         table.add_column(column)
-    for name, cls in heads.catalogue().items():
-        federated = hasattr(cls, "measure")
-        table.add_row("head" if federated else "centralized", name, _first_line(cls))
-    for name, recipe in gradient.catalogue().items():
+    for name, cls in heads.HEADS.items():
+        table.add_row("head", name, _first_line(cls))
+    for name, recipe in gradient.METHODS.items():
         table.add_row("algorithm", name, _first_line(sys.modules[recipe.__module__]))
     for name, kind in PERSONAL.items():
         what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,8 +16,10 @@ from headstart.data.table import Columns, Features, as_features
 from headstart.errors import DataError
 from headstart.files import readable
 from headstart.labels import Labels, as_labels, same_kind
+from headstart.registry import Registry
 
 Mask: TypeAlias = NDArray[np.bool_]
+F = TypeVar("F", bound=Callable[[], "Dataset"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,24 +147,42 @@ def load(
 ) -> Dataset:
     """A dataset by name ("digits"), or from a .csv, .tsv, .parquet or .npz file or a folder.
 
+    A name comes before a file that is called so: `./digits` is the file.
     The keywords name the columns (arrays) of a file; only the label is required, unless a name
     other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
     files. Without `labelled` a file may lack the label: every sample then has the label "".
     """
-    if source == "digits":
-        return _digits()
+    if isinstance(source, str) and source in DATASETS:
+        made = DATASETS[source]()
+        if not isinstance(made, Dataset):
+            raise DataError(f"data: {source}: expected a Dataset, got {type(made).__name__}")
+        return made
     path = Path(source)
     table = files.read(path, Columns(label, client, domain, split, labelled))
     name = readable(path.resolve().name if path.is_dir() else path.stem)
     return Dataset(name, table.features, table.labels, table.clients, table.domains, table.test)
 
 
-def _digits() -> Dataset:
+def digits() -> Dataset:
     """Scikit-learn's 8x8 handwritten digits, pixels from 0 to 1, a fifth of them for testing."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     return Dataset("digits", pixels / 16, labels).with_test(0.2, seed=0)
+
+
+DATASETS: Registry[Callable[[], Dataset]] = Registry(
+    "data", "headstart.datasets", lambda: {"digits": digits}
+)
+
+
+def register_dataset(function: F) -> F:
+    """Let a dataset of your own be named: `my_data`, a function without parameters, is "my-data".
+
+    It returns a `Dataset`.
+    """
+    DATASETS.add(function)
+    return function
 
 
 def _as_index(indices: ArrayLike, n: int) -> NDArray[np.int64]:

@@ -25,8 +25,8 @@ from headstart.statistics.tally import Tally
 
 def measure(head: Any, *, exact: bool = False, bound: float = 16.0) -> Step:
     """Ask for the statistic of a head."""
-    params = {"head": head.name, "settings": settings(head), "exact": exact, "bound": bound}
-    return Step("measure", params)
+    about = {"head": heads.name_of(head), "settings": settings(head)}
+    return Step("measure", {**about, "exact": exact, "bound": bound})
 
 
 def counts() -> Step:

@@ -35,18 +35,13 @@ PARTS: tuple[Part, ...] = ("model", "extractor", "head")
 
 @dataclass(frozen=True)
 class Term:
-    """A loss or a term of `losses` by name, at a weight; the other settings are those it names."""
+    """A loss or a term by name (`objectives`), at a weight; it names which settings it has."""
 
     name: str
     weight: float = 1.0
     tau: float = 1.0
     scale: float = 1.0
     gamma: float = 1.0
-
-    @property
-    def references(self) -> int:
-        """How many models besides the one that trains it looks through."""
-        return {"kd": 1, "ntd": 1, "ld": 1, "fd": 1, "moon": 2}.get(self.name, 0)
 
 
 Objective = tuple[Term, ...]

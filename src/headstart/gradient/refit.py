@@ -113,7 +113,7 @@ def _through(
 def refit(spec: Spec, head: Any, round_: int) -> Step:
     """Ask by what a head's statistic, through the broadcast extractor, differs from its last."""
     can_refit(head)
-    asked = {"head": head.name, "settings": settings(head), "round": round_}
+    asked = {"head": heads.name_of(head), "settings": settings(head), "round": round_}
     return through(Step("refit", asked), spec.plain())
 
 

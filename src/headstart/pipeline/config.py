@@ -6,7 +6,7 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from headstart import gradient, heads
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
-from headstart.gradient.recipe import Recipe
 from headstart.pipeline.notation import parse
 from headstart.pipeline.pipeline import Pipeline
+from headstart.registry import Registry
 
 
 class _Loader(yaml.SafeLoader):
@@ -162,7 +162,8 @@ class RunConfig(BaseModel):
         if self.matched and self.held_out:
             raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:
-            check_settings("partition", self.partition, PARTITIONERS, given=1)
+            made = checked(self.partition, PARTITIONERS, given=1)
+            object.__setattr__(self, "partition", made)
         if self.federation.secure and not (self.federation.grouped and self.exact):
             raise ValueError("secure: expected exact sums of groups; give group_size and exact")
         return self
@@ -179,27 +180,35 @@ class RunConfig(BaseModel):
 
 
 def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
-    """A pipeline, checked against the catalogues of heads, algorithms and personalizations."""
+    """A pipeline, checked against the heads, methods and personalizations that can be named."""
     if isinstance(said, list):
         said = Pipeline.from_plain(said)
-    kinds = {name: _kind(gradient.make(name)) for name in gradient.catalogue()}
-    return parse(str(said), heads=list(heads.federated()), algorithms=kinds)
+    return parse(str(said), heads=heads.HEADS, algorithms=_Kinds())
 
 
-def _kind(recipe: Recipe) -> str:
-    """Whether a client ends with a model of its own."""
-    own = recipe.personal or recipe.adapt or "copy" in recipe.memory
-    return "personal" if own else "train"
+class _Kinds(Mapping[str, str]):
+    """Whether a client ends a method with a model of its own, by the method's name."""
+
+    def __getitem__(self, name: str) -> str:
+        recipe = gradient.make(name)
+        own = recipe.personal or recipe.adapt or "copy" in recipe.memory
+        return "personal" if own else "train"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(gradient.METHODS)
+
+    def __len__(self) -> int:
+        return len(gradient.METHODS)
 
 
-def check_settings(role: str, named: Named, known: Mapping[str, Any], given: int = 0) -> None:
-    """The name is in the catalogue, its settings among its parameters (after the `given` ones)."""
-    if named.name not in known:
-        raise ValueError(f"{role}: unknown name {named.name!r}{nearest(named.name, list(known))}")
-    parameters = list(inspect.signature(known[named.name]).parameters)[given:]
+def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+    """By the name of the registry; its settings are among its parameters (after `given` ones)."""
+    name = known.entry(named.name).name
+    parameters = list(inspect.signature(known[name]).parameters)[given:]
     for key in named.settings:
         if key not in parameters:
-            raise ValueError(f"{role}: {named.name} has no {key!r}{nearest(key, parameters)}")
+            raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
+    return named.model_copy(update={"name": name})
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.datasets import Dataset
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
@@ -167,9 +168,7 @@ class PipelineContext:
         """Of features, as they are or as the network makes them."""
         if not self.config.network:
             return self.shape[0]
-        from headstart.gradient.networks import dimension_of
-
-        return dimension_of(self.config.network)
+        return NETWORKS[self.config.network].dimension
 
     def spec(self, head: LinearHead | None) -> Spec:
         """The model: a head's own temperature and feature map, or a plain softmax."""

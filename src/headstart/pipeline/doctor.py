@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headstart import __version__
-from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.catalogue import NETWORKS, names
 from headstart.data.backbones.text import TEXTS
-from headstart.data.backbones.weights import WeightFile, WeightFolder
 from headstart.errors import HeadstartError
 from headstart.optional import EXTRAS, missing, pip_name
 
@@ -28,10 +27,10 @@ def findings() -> Iterator[tuple[str, str]]:
         absent = missing(packages)
         named = ", ".join(map(pip_name, absent or packages))
         yield f"extra {extra}", f"no (without {named})" if absent else f"yes ({named})"
-    for name, network in NETWORKS.items():
-        yield f"weights {name}", _weights(network.weights)
+    for name in names():
+        yield f"weights {name}", _weights(NETWORKS[name].find_weights)
     for name, reader in TEXTS.items():
-        yield f"weights {name}", _weights(reader.weights)
+        yield f"weights {name}", _weights(reader.weights.find)
     yield "processors", str(os.cpu_count())
     told = os.environ.get("HEADSTART_DATA")
     place = Path(told or "../shared/data")
@@ -39,9 +38,9 @@ def findings() -> Iterator[tuple[str, str]]:
     yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
 
 
-def _weights(files: WeightFile | WeightFolder) -> str:
+def _weights(find: Callable[[], Path]) -> str:
     try:
-        return f"found ({files.find(None).name})"
+        return f"found ({find().name})"
     except HeadstartError:
         return "not found"
 

@@ -257,7 +257,19 @@ def make_partition(config: RunConfig, train: Dataset) -> Partition:
     ]
     if needed:
         raise DataError(f"partition: {config.partition.name} needs {', '.join(needed)}")
-    return make(sources[first], **settings)
+    return _whole(config.partition.name, make(sources[first], **settings), len(train))
+
+
+def _whole(name: str, made: Any, samples: int) -> Partition:
+    """What a partitioner made, which may be a user's own."""
+    if not isinstance(made, Partition):
+        raise DataError(f"partition: {name}: expected a Partition, got {type(made).__name__}")
+    largest = max((int(index.max()) for index in made.indices if len(index)), default=-1)
+    if not 0 <= largest < samples:
+        raise DataError(
+            f"partition: {name}: expected some of the samples 0 to {samples - 1}, got {largest}"
+        )
+    return made
 
 
 def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, ClientData]:

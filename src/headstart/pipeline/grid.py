@@ -19,6 +19,7 @@ import numpy as np
 
 from headstart import gradient
 from headstart.costs import sample_flops
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import DivergedError, HeadstartError
 from headstart.files import write_text
 from headstart.gradient.checks import share
@@ -26,14 +27,12 @@ from headstart.gradient.engine import Training
 from headstart.gradient.flops import extractor_flops, head_flops
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
-from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
 from headstart.pipeline import feddr_tables as paper
 from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.inputs import Progress, silent
-from headstart.pipeline.local import algorithm_named
 from headstart.pipeline.run import REPORTED, check_pipeline, configured, load_or_run
 from headstart.report.grid import CellResult, write_grid, write_tables
 from headstart.results import RunResult, SeedResult
@@ -319,12 +318,11 @@ def time_rounds(
     if not config.network:
         raise HeadstartError("network: expected one to train on images, got none")
     classes = prepared.context().classes
-    spec = Spec(
-        len(classes), dimension_of(config.network), config.network, batch_norm=config.batch_norm
-    )
+    dimension = NETWORKS[config.network].dimension
+    spec = Spec(len(classes), dimension, config.network, batch_norm=config.batch_norm)
     jobs = {
         name: Job(name, spec, training, gradient.make(name).trains or "model")
-        for name in (algorithm_named("method", one) for one in methods or paper.TABLE_4)
+        for name in (gradient.METHODS.entry(one).name for one in methods or paper.TABLE_4)
     }
     best = dict.fromkeys(jobs, np.inf)
     for name, seconds in _rounds(prepared, jobs, classes, repeats):

@@ -28,13 +28,13 @@ def check(phase: InitHead, context: PipelineContext, state: ModelState) -> Model
         if phase.settings:
             raise HeadstartError(f"none: expected no settings, got {', '.join(phase.settings)}")
         return ModelState()
-    expected = inspect.signature(heads.federated()[phase.name]).parameters
+    expected = inspect.signature(heads.HEADS[phase.name]).parameters
     unknown = ", ".join(key for key in phase.settings if key not in expected)
     if unknown:
         raise HeadstartError(
             f"{phase.name}: expected settings among {', '.join(expected)}, got {unknown}"
         )
-    return ModelState(method=heads.federated()[phase.name])
+    return ModelState(method=heads.HEADS[phase.name])
 
 
 def run(phase: InitHead, context: PipelineContext) -> ModelState:

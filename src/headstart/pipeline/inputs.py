@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.datasets import Dataset, load
+from headstart.data.datasets import DATASETS, Dataset, load
 from headstart.data.delimited import TABLES
 from headstart.data.image_set import CorruptImage
 from headstart.data.images import ImageSet, is_images, load_images
@@ -94,7 +94,7 @@ def _hint(how: Extraction) -> str:
 
 
 def holds_images(source: str) -> bool:
-    return source != "digits" and is_images(source)
+    return source not in DATASETS and is_images(source)
 
 
 def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:

@@ -20,7 +20,6 @@ from headstart.pipeline.personalize import linear_head, need_tests, scored
 from headstart.pipeline.phases import Phase
 from headstart.pipeline.rates import rate_scale
 from headstart.pipeline.training import one_name, only_part, trainable, trained_part
-from headstart.registry import folded
 from headstart.results import Epoch
 
 BATCH, EPOCHS = 64, 25
@@ -73,7 +72,7 @@ def _like(state: ModelState, said: Any) -> tuple[str, dict[str, Any]]:
     if said is None:
         last = state.last
         return (last.algorithm, dict(last.settings or {})) if last else ("fedavg", {})
-    return algorithm_named("like", str(said)), {}
+    return gradient.METHODS.entry(str(said), "like").name, {}
 
 
 def _as_trained(state: ModelState) -> Job:
@@ -81,14 +80,6 @@ def _as_trained(state: ModelState) -> Job:
     frame)."""
     algorithm, settings = _like(state, None)
     return replace(state.plain, algorithm=algorithm, settings=settings)
-
-
-def algorithm_named(what: str, said: str) -> str:
-    """Its name in the catalogue, however the notation may write it (FedDr+)."""
-    names = {folded(name): name for name in gradient.catalogue()}
-    if folded(said) not in names:
-        raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {said!r}")
-    return names[folded(said)]
 
 
 def _begun(context: PipelineContext, state: ModelState) -> dict[str, Any]:

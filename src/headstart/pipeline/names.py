@@ -25,10 +25,10 @@ def paper_name(name: str) -> str:
 
 
 def _titles(name: str) -> list[str]:
-    head = heads.catalogue().get(name)
+    head = heads.HEADS.get(name)
     if head is not None:
         return [getattr(head, "notation", ""), head.title]
-    method = gradient.catalogue().get(name)
+    method = gradient.METHODS.get(name)
     text = (method.__doc__ or sys.modules[method.__module__].__doc__ or "") if method else ""
     found = _TITLE.match(text)
     return [found[1]] if found else []

@@ -8,17 +8,17 @@ from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.backbones.weights import load_into
 from headstart.errors import HeadstartError
 from headstart.gradient.models import Spec, build
-from headstart.gradient.networks import dimension_of
 from headstart.pipeline.context import Params, PipelineContext
 
 
 def published(network: str, weights: str | None) -> Params:
     """The published weights of a network, as parameters; none for one that has none."""
-    if network not in NETWORKS:
+    known = NETWORKS[network]
+    if known.weights is None:
         return {}
-    module = NETWORKS[network].build()
-    load_into(module, NETWORKS[network].weights.find(weights))
-    shapes = build(Spec(1, dimension_of(network), network=network)).part("extractor")
+    module = known.build()
+    load_into(module, known.find_weights(weights))
+    shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
         name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
@@ -29,7 +29,8 @@ def check_network(context: PipelineContext) -> None:
     """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
     config = context.config
     model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
-    if config.network not in NETWORKS and model.statistics and config.batch_norm == "frozen":
+    random = config.network is not None and NETWORKS[config.network].weights is None
+    if random and model.statistics and config.batch_norm == "frozen":
         raise HeadstartError(
             f"batch_norm: expected average or local for {config.network}, which begins at random, "
             "got frozen"

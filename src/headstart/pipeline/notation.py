@@ -54,22 +54,31 @@ def parse(
 ) -> Pipeline:
     """`algorithms` are each "train" or "personal"; those of `personal`, "full" or "closed".
 
-    Names match whatever their case, hyphens and underscores, and come back as the catalogue's.
+    Names match whatever their case, hyphens and underscores, and come back as the caller's. The
+    kind of an algorithm is looked up when its name is read, and not before.
     """
-    known = {name: kind for name, kind in personal.items() if kind == "closed"}
-    known |= {**algorithms, **dict.fromkeys(heads, "init"), "none": "init", "oll": "closed"}
+    closed = {name: kind for name, kind in personal.items() if kind == "closed"}
     methods = {name: kind for name, kind in personal.items() if kind == "full"}
-    return _Parser(text, _Names(known | {"FP": "full"}), _Names(methods)).pipeline()
+    words = {"none": "init", "oll": "closed", "FP": "full"}
+    known = _Names(closed, algorithms, dict.fromkeys(heads, "init"), words)
+    return _Parser(text, known, _Names(methods)).pipeline()
 
 
-class _Names(dict[str, tuple[str, str]]):
-    """Folded name → kind and the catalogue's name."""
+class _Names(dict[str, list[tuple[str, Mapping[str, str]]]]):
+    """Folded name → the names and kinds that it may mean; more than one is refused when read."""
 
-    def __init__(self, kinds: Mapping[str, str]) -> None:
-        super().__init__({folded(name): (kind, name) for name, kind in kinds.items()})
+    def __init__(self, *kinds: Mapping[str, str]) -> None:
+        super().__init__()
+        for some in kinds:
+            for name in some:
+                self.setdefault(folded(name), []).append((name, some))
+
+    def kind(self, word: str) -> str:
+        """What a word is, "" if nothing."""
+        return "".join(some[name] for name, some in self.get(word, [])[:1])
 
     def nearest(self, word: str) -> str:
-        known = {name.lower(): name for _, name in self.values()}
+        known = {found[0][0].lower(): found[0][0] for found in self.values()}
         close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
         if close:
             return f"did you mean {known[close[0]]!r}?"
@@ -108,14 +117,14 @@ class _Parser:
 
     def phase(self) -> None:
         key = folded(self.next)
-        kind, head = self.names.get(key.removesuffix("ft"), ("", ""))
-        if kind == "init" and key not in self.names:
-            self.refitted(head)
+        if key not in self.names and self.names.kind(key.removesuffix("ft")) == "init":
+            self.refitted(key.removesuffix("ft"))
         else:
             self.plain_phase()
 
-    def refitted(self, head: str) -> None:
+    def refitted(self, word: str) -> None:
         """HEAD-FT(algorithm, settings): the algorithm, with a head that is refitted."""
+        _, head = self.look_up(self.names, word, self.at)
         _, at = self.tokens.pop()
         self.expect("(")
         self.plain_phase()  # not any phase: nothing nests, so no text is too deep
@@ -229,7 +238,10 @@ class _Parser:
     def look_up(self, names: _Names, word: str, at: int) -> tuple[str, str]:
         if folded(word) not in names:
             self.fail(at, f"expected a known name, got {word!r}; {names.nearest(word)}")
-        return names[folded(word)]
+        (name, kinds), *others = names[folded(word)]
+        if others:
+            self.fail(at, f"expected one thing of this name, got several: {word!r}; rename yours")
+        return kinds[name], name
 
     def fail(self, at: int, said: str) -> NoReturn:
         shown = "".join(sign if sign.isprintable() else " " for sign in self.text)

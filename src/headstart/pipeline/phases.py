@@ -349,7 +349,7 @@ def method_name(method: Any) -> Any:
     """The name of a method, or of a recipe function."""
     from headstart import gradient
 
-    return method if isinstance(method, str) else gradient.name_of(method)
+    return method if isinstance(method, str) else gradient.METHODS.name_of(method)
 
 
 def is_plain(value: object) -> bool:

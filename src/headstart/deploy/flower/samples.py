@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.datasets import Dataset
+from headstart.data.datasets import DATASETS, Dataset
 from headstart.data.partition import natural, personal_split
 from headstart.deploy.flower.settings import NodeSettings
 from headstart.errors import DataError
@@ -25,7 +25,7 @@ class Samples:
 
 
 def load_samples(node: NodeSettings) -> Samples:
-    source = node.data if node.data == "digits" else str(Path(node.data).expanduser())
+    source = node.data if node.data in DATASETS else str(Path(node.data).expanduser())
     found = read(source, node.columns, _extraction(node, source))
     train, test = _parts(_of_client(found.data, node.client), node)
     tested = (None, None) if test is None else (test.features, test.labels)
