@@ -28,6 +28,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     ),
     "text": ("safetensors",),
     "parquet": ("pyarrow",),
+    "pandas": ("pandas",),
     "secure": _SECURE,
     "flower": ("flwr", *_SECURE),
     "ray": ("ray",),

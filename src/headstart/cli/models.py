@@ -119,18 +119,9 @@ def export(
     weights: Weights = None,
 ) -> None:
     """Extractor and head as one ONNX file (the head alone, if images are not what it is for)."""
-    from headstart.export import export_head, export_onnx
-    from headstart.pipeline.inputs import Extraction, extractor_of
+    from headstart.pipeline.exporting import export_model
 
-    head = _load(model)
-    about = head.provenance.get("extractor")
-    whole = about is not None and "text" not in about  # words are cut outside any ONNX graph
-    if whole:
-        network = extractor_of(about, Extraction(str(about["name"]), weights))
-        export_onnx(network, head, output)
-    else:
-        export_head(head, output)
-    say(f"{'images' if whole else 'features'} to classes: {output}")
+    say(f"{export_model(_load(model), output, weights)} to classes: {output}")
 
 
 def add(

@@ -33,6 +33,7 @@ class LDA:
 
     name: ClassVar[str] = "lda"
     title: ClassVar[str] = "LDA / FedCGS"
+    notation: ClassVar[str] = "LDA"
     statistic: ClassVar[type[Moments]] = Moments
 
     def __post_init__(self) -> None:

@@ -120,10 +120,16 @@ class ClientSplit:
     held: Partition
 
 
-def prepare(config: RunConfig, progress: Progress = silent) -> Experiment:
-    """Read, split, deal to clients, and open the federation that the settings name."""
+def prepare(
+    config: RunConfig, progress: Progress = silent, data: Input | None = None
+) -> Experiment:
+    """Read, split, deal to clients, and open the federation that the settings name.
+
+    `data`: samples that are in memory, instead of those that the configuration names.
+    """
     change = None if config.shift is None else functools.partial(_shifted, config)
-    found = _with_outside(config, read_data(config.data, config, progress, change=change), progress)
+    found = data or read_data(config.data, config, progress, change=change)
+    found = _with_outside(config, found, progress)
     dealt = deal(config, found.data)
     train, test, kept = dealt.train, dealt.test, dealt.kept
     if not config.network:  # the features of a network are known when it is
@@ -143,7 +149,7 @@ def prepare(config: RunConfig, progress: Progress = silent) -> Experiment:
         kept,
         describe(kept, train.labels),
         clients,
-        opened(config, clients, test),
+        opened(config, clients, test, in_memory=data is not None),
         found.extractor,
         colours,
         found.data.test is not None,
@@ -208,7 +214,13 @@ def _dealt_anew(text: str) -> Mapping[str, ClientData]:
     return prepare(config).clients
 
 
-def opened(config: RunConfig, clients: Mapping[str, ClientData], test: Dataset) -> Federation:
+def opened(
+    config: RunConfig,
+    clients: Mapping[str, ClientData],
+    test: Dataset,
+    *,
+    in_memory: bool = False,
+) -> Federation:
     """The engine that the settings name, in groups and behind masks where they say so."""
     how = config.federation
     federation = open_federation(
@@ -216,7 +228,7 @@ def opened(config: RunConfig, clients: Mapping[str, ClientData], test: Dataset) 
         clients,
         seed=config.seed,
         precision=config.precision,
-        remote=functools.partial(RemoteClient, dump_config(config)),
+        remote=None if in_memory else functools.partial(RemoteClient, dump_config(config)),
         **how.settings,
     )
     if how.group_size is None:

@@ -23,7 +23,7 @@ from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.context import ModelState, PipelineContext, Point
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
-from headstart.pipeline.inputs import Progress, silent
+from headstart.pipeline.inputs import Input, Progress, silent
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.report import write_report
@@ -166,11 +166,12 @@ def compare(
     path: str | Path,
     seeds: int = 1,
     progress: Progress = silent,
+    data: Input | None = None,
 ) -> tuple[RunResult, ...]:
     """Every pipeline with every seed, a folder each; one report of all in `path`.
 
     Seeds are `config.seed` and those that follow it. Nothing is written before everything that was
-    asked for is known to be possible.
+    asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
     """
     root = Path(path)
     said = _different(pipelines)
@@ -180,7 +181,7 @@ def compare(
     cells = list(_cells(said, numbers, root))
     if cells[0].path != root and (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
-    experiments = Experiments(config, progress)
+    experiments = Experiments(config, progress, data)
     for cell in cells:
         experiment = experiments[cell.seed]
         check_pipeline(experiment.context(), cell.pipeline)
@@ -199,13 +200,42 @@ def compare(
         )
         found.setdefault(cell.pipeline, []).append(result)
         if time.monotonic() > reported + REPORTED or cell is cells[-1]:
-            write_report(_gathered(found, root), root)
+            write_report(_gathered(found, root, said), root)
             reported = time.monotonic()
-    return tuple(_gathered(found, root))
+    return tuple(_gathered(found, root, said))
 
 
-def _gathered(found: Mapping[Pipeline, Sequence[SeedResult]], root: Path) -> list[RunResult]:
-    return [RunResult(tuple(runs), root) for runs in found.values()]
+def _gathered(
+    found: Mapping[Pipeline, Sequence[SeedResult]], root: Path, said: Sequence[Pipeline]
+) -> list[RunResult]:
+    several = len(said) > 1
+    return [
+        RunResult(tuple(runs), root / f"{number:02d}" if several else root)
+        for number, runs in enumerate(found.values(), 1)
+    ]
+
+
+def load_results(root: Path) -> tuple[RunResult, ...]:
+    """The results in a folder: of one run, of its seeds, or of several pipelines."""
+    if not root.is_dir():
+        raise HeadstartError(f"run: expected a folder, got {root}")
+    parts = [root] if (root / "results.json").exists() else sorted(root.glob("[0-9][0-9]"))
+    found = []
+    for part in parts or [root]:
+        folders = (
+            [part] if (part / "results.json").exists() else sorted(part.glob("seed-*"), key=_seed)
+        )
+        runs = [RunFolder(place).result() for place in folders if (place / "results.json").exists()]
+        if runs:
+            found.append(RunResult(tuple(runs), part))
+    if not found:
+        raise HeadstartError(f"run: {root} holds no results")
+    return tuple(found)
+
+
+def _seed(path: Path) -> int:
+    number = path.name.removeprefix("seed-")
+    return int(number) if number.isdigit() else 0
 
 
 def _different(pipelines: Sequence[str | Pipeline]) -> list[Pipeline]:
@@ -234,15 +264,17 @@ def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> I
 class Experiments:
     """The experiment of each seed, made when it is needed; one is kept."""
 
-    def __init__(self, config: RunConfig, progress: Progress = silent) -> None:
-        self.config, self.progress = config, progress
+    def __init__(
+        self, config: RunConfig, progress: Progress = silent, data: Input | None = None
+    ) -> None:
+        self.config, self.progress, self.data = config, progress, data
         self._made: tuple[int, Experiment] | None = None
         self._digests: dict[int, str] = {}
 
     def __getitem__(self, seed: int) -> Experiment:
         if self._made is None or self._made[0] != seed:
             config = self.config.model_copy(update={"seed": seed})
-            self._made = seed, prepare(config, self.progress)
+            self._made = seed, prepare(config, self.progress, self.data)
         return self._made[1]
 
     def digest(self, seed: int) -> str:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headstart.report.pages import page, write_report
+from headstart.report.pages import figure, page, write_report
 
-__all__ = ["page", "write_report"]
+__all__ = ["figure", "page", "write_report"]

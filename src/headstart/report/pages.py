@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
@@ -49,6 +49,19 @@ def page(
     """
     entries, shared = _entries(results, labels)
     return _render(entries, shared, _drawings(entries), title, grid)
+
+
+def figure(results: Sequence[RunResult], by: str = "round") -> Any:
+    """Accuracy by round, bytes, flops or formula (the papers' bytes), as a matplotlib figure."""
+    known = {
+        "round": curve_figures.accuracy_by_round,
+        "bytes": curve_figures.accuracy_by_bytes,
+        "flops": curve_figures.accuracy_by_flops,
+        "formula": curve_figures.accuracy_by_formula,
+    }
+    if by not in known:
+        raise HeadstartError(f"by: expected one of {', '.join(known)}, got {by!r}")
+    return known[by].figure(make_entries(results)[0])  # type: ignore[attr-defined]
 
 
 def write_report(
