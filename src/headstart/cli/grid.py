@@ -137,9 +137,7 @@ def _config(data: str, split: str, changes: list[str] | None) -> Any:
         raise HeadstartError(f"split: expected one of {', '.join(paper.SPLITS)}, got {split!r}")
     told: dict[str, Any] = {
         "data": data,
-        "network": "mobilenet",
-        "pixels": 32,
-        "batch_norm": "average",
+        **paper.SETTING,
         "partition": dict(paper.SPLITS[split]),
         "evaluate_every": 5,
     }

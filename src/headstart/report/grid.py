@@ -100,10 +100,9 @@ def page(shown: Sequence[Shown], title: str) -> str:
         card(table(rows.header, rows.body), title=name, wide=True)
         for name, rows in tables(shown).items()
     ]
-    lead = (
-        "Accuracy in %; in parentheses the paper's: CIFAR-100, MobileNet, 320 rounds, whatever ran "
-        "here."
-    )
+    lead = "Accuracy in %"
+    if any(one.paper is not None for one in shown):
+        lead += "; in parentheses that of the paper, after 320 rounds"
     several = len(cards) > 1  # in a legend a cell is where it stands
     places = [(one.row, one.column, *([one.table] if several else ())) for one in shown]
     named = [
@@ -114,7 +113,7 @@ def page(shown: Sequence[Shown], title: str) -> str:
     told = {"sentences": named}
     curves = figure(plots.by_round(told), "Every cell by round.") if len(shown) <= 16 else ""
     bodies = [
-        section(title, lead, *cards),
+        section(title, f"{lead}.", *cards),
         section("Curves", "The outside test set.", curves),
         diagnoses(named),
     ]

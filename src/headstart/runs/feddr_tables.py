@@ -1,4 +1,4 @@
-"""The numbers of FedDr+'s tables (paper 004): MobileNet on CIFAR-100, % of the outside test set.
+"""The numbers of FedDr+'s tables: MobileNet on CIFAR-100, % of the outside test set.
 
 Columns of tables 2, 12 and 13: the terms below; rows: the algorithms. A split is "shards" (10 a
 client) or "dirichlet" (α = 0.1 by class). Table 4 (seconds a round) leaves FedProx and Scaffold out
@@ -16,6 +16,8 @@ ALGORITHMS = {  # as the paper calls them: the head that they begin with, and th
     "FedGELA": ("etf", "fedgela"),
     "Dot-Regression": ("etf", "dot-regression"),
 }
+SETTING = {"network": "mobilenet", "pixels": 32, "batch_norm": "average"}
+IMAGES = {"classes": 100, "train": 500, "test": 100}  # CIFAR-100: of every class so many
 SPLITS = {
     "shards": {"name": "shards", "clients": 100, "shards_per_client": 10},
     "dirichlet": {"name": "dirichlet", "clients": 100, "alpha": 0.1},

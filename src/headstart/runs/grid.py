@@ -1,7 +1,8 @@
 """Many sentences on one split as a table: every cell a run folder, begun once and never again.
 
 A grid that was cut short goes on where it stopped, cells that are finished are read, and one whose
-model was no longer finite says so in its place. The paper's numbers stand beside ours.
+model was no longer finite says so in its place. The paper's numbers stand beside ours where split,
+network and data are the paper's.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ COMPARED = {  # of the sensitivity study
 
 @dataclass(frozen=True)
 class Cell:
-    """A sentence and its place: which table, row and column, and what the paper has there."""
+    """A sentence and its place: which table, row and column, and what the paper has there.
+
+    `split`: on which of its splits the paper has that.
+    """
 
     table: str
     row: str
     column: str
     sentence: str
     paper: float | None = None
+    split: str | None = None
     personal: bool = False  # the plain mean over clients counts, not the outside test set
 
     @property
@@ -64,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How every cell trains (section 9): lr ×0.1 at half and at three quarters of the rounds."""
+    """How every cell trains, as in the paper: lr ×0.1 at half and three quarters of the rounds."""
 
     rounds: int = 320
     epochs: int = 3
@@ -118,7 +123,7 @@ def feddr_cells(
             settings = {} if term == "none" else {"term": term, "mix": own}
             sentence = f"{head} + {schedule.phrase(algorithm, settings)}"
             told = (known or {}).get((row, term))
-            found.append(Cell(split, row, term, sentence, told))
+            found.append(Cell(split, row, term, sentence, told, split))
     return found
 
 
@@ -165,7 +170,8 @@ def personal_cells(
             rate = 0.01 * schedule.rate_of(algorithm, own)
             words += f" + FP-{home}({_words({**at_home, 'lr': rate, **usual})})"
         known = dict(zip(("shards", "dirichlet"), numbers, strict=True))[split]
-        found.append(Cell(f"personal {split}", row, "at home", words, known, personal=True))
+        place = (f"personal {split}", row, "at home")
+        found.append(Cell(*place, words, known, split, personal=True))
     return found
 
 
@@ -179,6 +185,23 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
     if name.casefold() not in names:
         raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {name!r}")
     return names[name.casefold()]
+
+
+def paper_split(prepared: Prepared) -> str | None:
+    """Which of the paper's splits this is; None also where network or data are not the paper's."""
+    config = prepared.config
+    trained = np.concatenate([client.labels for client in prepared.simulator.data.values()])
+    each = [np.unique(y, return_counts=True)[1] for y in (trained, prepared.test.labels)]
+    counts = [paper.IMAGES[part] for part in ("train", "test")]
+    data = all(
+        len(found) == paper.IMAGES["classes"] and (found == count).all()
+        for found, count in zip(each, counts, strict=True)
+    )
+    usual = {**paper.SETTING, "shift": None, "augment": None}
+    if not data or any(getattr(config, key) != value for key, value in usual.items()):
+        return None
+    named = config.partition and {"name": config.partition.name, **config.partition.settings}
+    return next((split for split, known in paper.SPLITS.items() if known == named), None)
 
 
 # -- carried out -----------------------------------------------------------------------------------
@@ -206,8 +229,10 @@ def run_grid(
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / CELLS, json.dumps([asdict(cell) for cell in places]))
     shown: list[Shown] = []
+    split = paper_split(prepared)
     for cell, path in places.items():
-        shown.append(_shown(cell, _outcome(prepared, cell, path, progress)))
+        number = cell.paper if split and cell.split == split else None
+        shown.append(_shown(cell, number, _outcome(prepared, cell, path, progress)))
         write_grid(shown, root, title)
     return shown
 
@@ -251,7 +276,8 @@ def _outcome(prepared: Prepared, cell: Cell, path: Path, progress: Progress) -> 
         return said
 
 
-def _shown(cell: Cell, results: dict[str, Any]) -> Shown:
+def _shown(cell: Cell, number: float | None, results: dict[str, Any]) -> Shown:
+    """`number`: the paper's."""
     accuracy = deviation = None
     if "failed" not in results:
         accuracy = results["accuracy"]
@@ -261,7 +287,7 @@ def _shown(cell: Cell, results: dict[str, Any]) -> Shown:
             each = np.array(own["after"])[tested > 0] / tested[tested > 0]
             accuracy, deviation = float(each.mean()), float(each.std())
     said = str(results.get("failed") or "")
-    return Shown(cell.table, cell.row, cell.column, accuracy, cell.paper, deviation, said, results)
+    return Shown(cell.table, cell.row, cell.column, accuracy, number, deviation, said, results)
 
 
 # -- how long a round takes ------------------------------------------------------------------------
@@ -302,7 +328,8 @@ def time_rounds(
         for name, job in jobs.items()
     }
     first = next(iter(jobs))
-    known = {name: paper.TABLE_4.get(name) for name in jobs}
+    table = paper.TABLE_4 if paper_split(prepared) == "shards" else {}
+    known = {name: table.get(name) for name in jobs}
     base = known[first]
     return [
         Timed(
