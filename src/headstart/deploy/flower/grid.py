@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from headstart.deploy.flower.messages import Answer, Question, packed
+from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import Trouble
 from headstart.deploy.steps import answer_kind
 from headstart.errors import DataError, HeadstartError, WireError
@@ -136,7 +137,7 @@ class GridFederation:
     ) -> Iterator[tuple[str, Answer]]:
         """Answers as they come, until all have or the deadline has."""
         asked = self.ask(self._chosen(cohort), step, broadcast)
-        until = time.monotonic() + self.deadline
+        until, wait = time.monotonic() + self.deadline, Waiting()
         while asked:
             for name, found in self.arrived(asked):
                 if isinstance(found, Trouble):
@@ -149,6 +150,7 @@ class GridFederation:
                     self.troubles.append(Trouble(name, "missing", text))
                 return
             if asked:
+                wait({"asked": sorted(asked.values())})
                 time.sleep(self.poll)
 
     # -- the federation ------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
 from headstart.deploy.flower.grid import GridFederation
 from headstart.deploy.flower.output import Output
 from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.flower.waiting import listing
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, Registry, Trouble, online
 from headstart.errors import DataError, HeadstartError
@@ -66,7 +67,9 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
         )
         server = Server(settings, ledger, federation, run)
         server.collect()
-        return server.head() if len(sentence.phases) == 1 else server.phases(sentence)
+        results = server.head() if len(sentence.phases) == 1 else server.phases(sentence)
+        server.done()
+        return results
 
 
 def opened(settings: ServerSettings, init: Phase) -> Ledger:
@@ -128,6 +131,7 @@ class Server:
             self._heard,
             self.settings.wanted,
             self.settings.patience,
+            self.settings.nodes.split(),
         ).run()
         members = self.ledger.members()
         if not members:
@@ -205,6 +209,21 @@ class Server:
         )
         self._event("finished", total=results["total"])
         return results
+
+    def done(self) -> None:
+        """Say that it is, and where the model is."""
+        members = self.ledger.members()
+        names = (*self.settings.nodes.split(), *self.registry.keys)
+        lacking = {name for name in names if name not in members}
+        lacking = {name for name in lacking if not self.ledger.forgotten(name)}
+        without = f", without {listing(sorted(lacking))}" if lacking else ""
+        log.info(
+            "headstart: done: %s is the model of %d client%s%s; report.html is beside it",
+            self.output.model_path.resolve(),
+            len(members),
+            "s" * (len(members) > 1),
+            without,
+        )
 
     def _calibrated(self, model: LinearHead) -> LinearHead:
         """With the temperature of the lowest training loss; as it is if nobody is there to ask."""
