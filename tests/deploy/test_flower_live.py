@@ -170,6 +170,7 @@ class Story:
     test: object
     first: dict = field(default_factory=dict)  # results of the run in which a node is killed
     second: dict = field(default_factory=dict)  # of the run with a late node
+    said: str = ""  # to the operator, by the latter
     events: list = field(default_factory=list)
     stranger: tuple = (None, "")
     statuses: dict = field(default_factory=dict)
@@ -275,6 +276,7 @@ def story(tmp_path_factory):
         late = node("site-d")
         second = run("-c", "wanted=3 patience=1.0")
         told.second = finished(2, second, root, link, late)
+        told.said = last_words(second, link)
         authority = root / "server/ca.crt"
         for name in ("list-runs", "start-run"):
             path = f"/v1/control/{name}"
@@ -299,6 +301,13 @@ def finished(number: int, run: Started, root: Path, *watched: Started) -> dict:
     until(lambda: ended() or run.process.poll() == 0, f"run {number}", run, *watched)
     assert ended(), "\n".join(one.said() for one in (run, *watched))
     return json.loads((root / "server/output/results.json").read_text())
+
+
+def last_words(run: Started, link: Started) -> str:
+    """The line that says it is done, in the log that the operator follows or in the server's."""
+    until(lambda: "headstart: done" in run.said() + link.said(), "the last line", run, link)
+    lines = (run.said() + link.said()).splitlines()
+    return next(line for line in lines if "headstart: done" in line)
 
 
 def simulated(story, *names):
@@ -328,6 +337,11 @@ def test_a_late_node_is_added_and_only_the_missing_are_asked(story):
     ]
     assert uploads == [["site-a", "site-b"], ["site-d"]]
     assert [point["clients"] for point in story.second["heads"][0]["curve"]] == [1, 2, 3]
+
+
+def test_the_operator_is_told_where_the_model_is_and_who_is_not_in_it(story):
+    model = story.root / "server/output/model.safetensors"
+    assert f"{model} is the model of 3 clients, without site-c and stranger" in story.said
 
 
 def test_a_key_that_is_not_registered_is_refused(story):

@@ -55,7 +55,8 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
     run = told(ServerSettings, config, "run")
     assert (run.sentence, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
     default = ServerSettings(dimension=64, ledger="ledger", output="output")
-    changed = {"sentence", "wanted", "bound"}
+    changed = {"sentence", "wanted", "bound", "nodes"}
+    assert run.nodes.split() == ["site-a", "site-b"]
     for name in vars(default):
         assert name in changed or getattr(run, name) == getattr(default, name), name
     known = {key.replace("-", "_") for key in config}
@@ -157,6 +158,8 @@ def test_one_more_node_and_not_twice(made):
     place = add_node(made, "site-z")
     assert (place / "key").stat().st_mode & 0o777 == 0o600
     assert "9203" in (place / "start.sh").read_text()
+    app = tomllib.loads((made / "app/pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert app["config"]["nodes"] == "site-a site-b site-z"  # a run that waits knows of it
     with pytest.raises(HeadstartError, match="is there already"):
         add_node(made, "site-z")
     with pytest.raises(HeadstartError, match="is none of"):

@@ -28,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _NODE_PORT = 9201  # of the first node; its own interface, on its own loopback
 _STATE = "deploy.json"
+_NODES = re.compile(r'^(nodes = "([^"\n]*))"', re.MULTILINE)
 _APP = '"""{what}"""\n\nfrom headstart.deploy.flower.{half} import app\n\n__all__ = ["app"]\n'
 
 
@@ -253,8 +254,16 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         aside.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    _expect(root / "app" / "pyproject.toml", name)
     write_text(root / _STATE, json.dumps({**state, "nodes": [*state["nodes"], name]}))
     return place
+
+
+def _expect(app: Path, name: str) -> None:
+    """The name, among those that a run waits for; without such a setting, left as it is."""
+    if app.exists():
+        text = app.read_text(encoding="utf-8")
+        write_text(app, _NODES.sub(lambda found: f'{found[1]}{" " * bool(found[2])}{name}"', text))
 
 
 def _read_state(root: Path) -> dict[str, Any]:

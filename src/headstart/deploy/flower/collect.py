@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headstart.deploy.door import Refused
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Reply
+from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger, Receipt
 from headstart.deploy.nodes import ClientFailure, Registry, online
 from headstart.federation.protocol import Step
@@ -24,7 +25,10 @@ Heard = Callable[[str, Receipt | ClientFailure], None]
 
 @dataclass
 class Collection:
-    """The uploads of one run. `heard` is told of every accepted upload and of every failure."""
+    """The uploads of one run. `heard` is told of every accepted upload and of every failure.
+
+    `expected`: names of nodes that should come, of which one that waits tells who is not there.
+    """
 
     federation: FlowerFederation
     ledger: Ledger
@@ -32,6 +36,7 @@ class Collection:
     heard: Heard
     wanted: int
     patience: float = 0.0
+    expected: Sequence[str] = ()
     refused: set[str] = field(default_factory=set)  # not asked again in this run
     tries: Counter[str] = field(default_factory=Counter)
 
@@ -41,7 +46,7 @@ class Collection:
         Once they are in, it waits no longer than `patience` for the rest.
         """
         asked: dict[str, str] = {}
-        began = time.monotonic()
+        began, wait = time.monotonic(), Waiting()
         until = began + self.federation.deadline
         while True:
             self._discover()
@@ -53,10 +58,26 @@ class Collection:
                 until = min(until, now + self.patience)
             if (enough and not asked) or now > until:
                 break
+            wait(*self._silent(asked.values()))
             time.sleep(self.federation.poll)
         for name in sorted(asked.values()):
             text = f"{name}: no answer in {time.monotonic() - began:.0f} s"
             self._failed(ClientFailure(name, "missing", text))
+
+    def _silent(self, asked: Iterable[str]) -> tuple[dict[str, list[str]], str]:
+        """Whose uploads are not in, by what is known of them; and how many are."""
+        members = self.ledger.members()
+        absent = [
+            name
+            for name in dict.fromkeys((*self.expected, *self.registry.keys))
+            if name not in members and name not in self._online and not self._gone(name)
+        ]
+        silent = {"asked": sorted(asked), "not online": sorted(absent)}
+        lacking = self.wanted - len(members)
+        if not any(silent.values()) and lacking > 0:
+            others = f"{lacking} more node{'s' * (lacking > 1)}"
+            silent["not online"] = [others]
+        return silent, f"; {len(members)} of {self.wanted} uploads are in"
 
     def _discover(self) -> None:
         """Whoever is online now; those who were stay known, though they may not answer."""

@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from headstart.deploy.flower.messages import Question, Reply, packed
+from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import ClientFailure
 from headstart.errors import DataError, HeadstartError, NoAnswerError, WireError
 from headstart.federation.protocol import Answer, Arrays, Step, added, chosen, step_kind
@@ -139,7 +140,7 @@ class FlowerFederation:
         """Replies as they come, until all have or the deadline has."""
         self.turn += 1
         asked = self.ask(chosen(self.clients, cohort), step, broadcast)
-        until = time.monotonic() + self.deadline
+        until, wait = time.monotonic() + self.deadline, Waiting()
         while asked:
             for name, found in self.arrived(asked):
                 if isinstance(found, ClientFailure):
@@ -152,6 +153,7 @@ class FlowerFederation:
                     self.failures.append(ClientFailure(name, "missing", text))
                 return
             if asked:
+                wait({"asked": sorted(asked.values())})
                 time.sleep(self.poll)
 
     def answers(

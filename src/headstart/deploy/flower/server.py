@@ -28,6 +28,7 @@ from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.output import Output, facts
 from headstart.deploy.flower.recorded import LedgerStore
 from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.flower.waiting import listing
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, ClientFailure, Registry, online
 from headstart.errors import DataError, HeadstartError
@@ -78,7 +79,9 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
         )
         server = Server(settings, ledger, federation, run)
         server.collect()
-        return server.carry_out(pipeline)
+        result = server.carry_out(pipeline)
+        server.done()
+        return result
 
 
 def opened(settings: ServerSettings, init: InitHead) -> Ledger:
@@ -140,6 +143,7 @@ class Server:
             self._heard,
             self.settings.wanted,
             self.settings.patience,
+            self.settings.nodes.split(),
         ).run()
         members = self.ledger.members()
         if not members:
@@ -202,6 +206,21 @@ class Server:
         return self._test
 
     # -- what follows --------------------------------------------------------------------------
+
+    def done(self) -> None:
+        """Say that it is, and where the model is."""
+        members = self.ledger.members()
+        names = (*self.settings.nodes.split(), *self.registry.keys)
+        lacking = {name for name in names if name not in members}
+        lacking = {name for name in lacking if not self.ledger.forgotten(name)}
+        without = f", without {listing(sorted(lacking))}" if lacking else ""
+        log.info(
+            "headstart: done: %s is the model of %d client%s%s; report.html is beside it",
+            self.output.model_path.resolve(),
+            len(members),
+            "s" * (len(members) > 1),
+            without,
+        )
 
     def _members(self) -> list[str]:
         """Those in the total that can be asked now."""

@@ -58,6 +58,8 @@ class ServerSettings(Columns):
 
     pipeline   what is done: a head alone, or a head and what follows it (docs/pipelines.md)
     dimension  of the features; no client may send another
+    nodes      names of those that should come, apart from each other by spaces: who is not there
+               is named while a run waits
     wanted     uploads to wait for; patience: seconds for the rest of those asked, once they are in
     deadline   seconds until it goes on with what it has; and again for every later step
     ledger     the folder of the uploads; a later run on it asks only those that are missing
@@ -74,6 +76,7 @@ class ServerSettings(Columns):
 
     pipeline: str = "fed3r"
     dimension: int = 0
+    nodes: str = ""
     wanted: int = 2
     deadline: float = 600.0
     patience: float = 60.0
