@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import pkgutil
 from typing import Any
@@ -11,7 +12,13 @@ from headstart.errors import HeadstartError
 
 
 def catalogue() -> dict[str, type[Any]]:
-    """Every method of this package by its name, found by listing the package."""
+    """Every method of this package by its name."""
+    return dict(_listed())
+
+
+@functools.cache
+def _listed() -> dict[str, type[Any]]:
+    """Found by listing the package, once a process: a federation makes a head for every client."""
     found = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
@@ -24,7 +31,7 @@ def catalogue() -> dict[str, type[Any]]:
 
 def federated() -> dict[str, type[Any]]:
     """Those a federation can run: they measure on clients and solve on the server."""
-    return {name: cls for name, cls in catalogue().items() if hasattr(cls, "measure")}
+    return {name: cls for name, cls in _listed().items() if hasattr(cls, "measure")}
 
 
 def make(name: str, settings: dict[str, Any] | None = None) -> Any:
