@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from headstart.errors import DataError
 from headstart.optional import require
@@ -116,7 +116,7 @@ class Encoder:
 def _gelu(x: Floats) -> Floats:
     """x·Φ(x), exactly and not by its approximation with tanh."""
     half = np.float32(0.5)
-    return np.asarray(half * x * (1 + erf(x * np.sqrt(half))), np.float32)
+    return np.asarray(half * x * (1 + scipy.special.erf(x * np.sqrt(half))), np.float32)
 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:

@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import re
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +53,8 @@ class WeightFile:
         yield hub_folder() / self.name
 
     def _download(self, url: str) -> Path:
+        import urllib.request  # half of the library's network code: only where it is used
+
         try:
             with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
                 data = answer.read()
