@@ -14,7 +14,7 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.federation.protocol import Arrays, Federation
 from headstart.gradient import steps
 from headstart.gradient.checks import whole
-from headstart.gradient.diagnose import told_of
+from headstart.gradient.diagnose import means
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Sums
 from headstart.gradient.steps import Job
@@ -134,7 +134,8 @@ def one_round(
         words = steps.broadcast(job, state.params, {}, classes)
         ahead = federation.total(steps.ahead(job, state.round), words, cohort)
         up, down = up + ahead.up, down + ahead.down
-        mean = ahead.statistic.vectors[0] / _some(ahead.statistic.numbers[0])
+        asked = ahead.statistic
+        mean = asked.vector("gradient") / _some(asked.number("clients"))
         server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
     words = steps.broadcast(job, state.params, only(server, recipe.tells), classes)
     watch = plan.patience > 0
@@ -161,23 +162,22 @@ def one_round(
         state.round + 1 if better else state.best_round,
         up + answer.up,
         down + answer.down,
-        told_of(found.numbers[4:]) if samples else None,
+        means(found.number) if samples else None,
     )
 
 
 def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[Tree, Sums, float]:
     """The mean difference of all that is shared, what the server's step sees, and the loss."""
     names, shapes = job.names, job.model.shapes
-    weight, count, squares, loss = answer.numbers[:4].tolist()
+    weight, count, squares, loss = map(answer.number, steps.NUMBERS)
     _some(count)
-    first, *others = answer.vectors
     extra: dict[str, Tree] = {
-        kind: only(shaped(row, names.shared, shapes), names.steered)
-        for kind, row in zip(sorted(job.recipe.extra_names), others, strict=True)
+        kind: only(shaped(answer.vector(kind), names.shared, shapes), names.steered)
+        for kind in job.recipe.extra_names
     }
     if asked is not None:
         extra["gradient"] = asked
-    mean = shaped(first / weight, names.shared, shapes)
+    mean = shaped(answer.vector("update") / weight, names.shared, shapes)
     steered = only(mean, names.steered)
     return mean, Sums(steered, squares, extra, int(count), clients), loss / count
 

@@ -143,9 +143,9 @@ class RunningTotal:
         vector = None if self.vector is None else self.vector.copy()
         tags = dict(self.tags)
         for answer in answers:
-            (name,), (change,) = answer.clients, answer.statistic.vectors
+            (name,), change = answer.clients, answer.statistic.vector("change")
             vector = change.astype(np.float64) if vector is None else vector + change
-            tags[name] = int(answer.statistic.numbers[0])
+            tags[name] = int(answer.statistic.number("tag"))
         return RunningTotal(vector, tags)
 
     def statistic(self, head: Any, classes: NDArray[Any], dimension: int) -> Moments | ClassSums:
@@ -189,7 +189,7 @@ def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> 
     before, accepted = _last_accepted(client, params["round"], broadcast[ACCEPTED])
     client.memory["refit/accepted"], client.memory["refit/pending"] = accepted, now
     client.memory["refit/tags"] = np.array([tag, before], np.uint64)
-    return Vectors((now - accepted)[None], np.array([float(tag)]))
+    return Vectors((now - accepted)[None], np.array([float(tag)]), ("change",), ("tag",))
 
 
 def packed(statistic: Any, classes: NDArray[Any]) -> NDArray[np.float64]:
