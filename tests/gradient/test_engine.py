@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from headstart import DataError, Fed3R, HeadstartError
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.federation.protocol import ClientData
+from headstart.federation.protocol import ClientData, tallies
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import diagnose, engine, models, networks, steps
 from headstart.gradient import home as at_home_
@@ -229,7 +229,8 @@ def test_the_gradient_of_all_samples_is_the_mean_of_theirs(piece, monkeypatch):
     params = initial(job.model, None, 2)
     words = steps.broadcast(job, params, {}, np.arange(3))
     for together in (True, False):
-        asked = Simulator(data, together=together).total(steps.ahead(job, 0), words)
+        sim = Simulator(data, together=together)
+        asked = sim.total(steps.ahead(job, 0), words).statistic
         layer, expected = nn.Linear(3, 3), np.zeros(12)
         layer.load_state_dict({n[5:]: torch.from_numpy(a) for n, a in params.items()})
         for client in data.values():
@@ -283,10 +284,12 @@ def test_fedavg_on_a_head_is_a_loop_of_torch(momentum, temperature):
 
 def test_what_goes_down_is_counted_and_what_never_changes_goes_once():
     job, data = Job("scaffold", Spec(2, 1, network="scale"), train="head"), vectors((4,) * 3, 3, 2)
-    state, _ = run(job, data, Plan(rounds=2, clients=2))
+    plan, classes = Plan(rounds=2, clients=2), np.arange(2)
+    state, _ = run(job, data, plan)
     shared, control, frozen = 4 * 4, 4 * 4, 4
-    assert len(state.met) in (2, 3)
-    assert state.down == 4 * (shared + control) + frozen * len(state.met)
+    met = {name for at in range(2) for name in plan.cohort(list(data), at)}
+    assert len(met) in (2, 3)
+    assert state.down == 4 * (shared + control) + (frozen + classes.nbytes) * len(met)
 
 
 def test_a_window_is_the_mean_of_the_last_models_and_drops_slow_the_clients():
@@ -570,7 +573,7 @@ def asked(job, home, data, params, *, outside=None, together=True, begin_with=No
         words |= {"outside/features": outside[0], "outside/labels": outside[1]}
     sim = Simulator(data, seed=6, together=together)
     step = at_home(job, home, *([begin_with] if begin_with else []))
-    return {who: results(values) for who, values in sim.evaluate(step, words).items()}
+    return {who: results(values) for who, values in tallies(sim, step, words).items()}
 
 
 def head_scores(params, x):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from headstart import DataError, HeadstartError
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
-from headstart.gradient.follow import features_of
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Model, Spec, initial, mapped
+from headstart.gradient.refit import features_of
 from headstart.gradient.steps import Job
 from headstart.heads.features import RandomFeatures
 

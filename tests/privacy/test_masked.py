@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.costs import sync_bytes
-from headstart.errors import DataError
+from headstart.errors import DataError, StepRefusedError
 from headstart.federation import steps
+from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import ClientData
-from headstart.federation.simulator import Simulator, Sync
+from headstart.federation.simulator import Simulator
 from headstart.privacy.groups import Book, check_sums, smallest_part
+from headstart.privacy.masked import Masked, carry
 from headstart.privacy.refusals import Abort
-from headstart.privacy.secure_sum import SecureSync, carry
 from headstart.privacy.terms import Policy
 
 from .parties import Round, statistics
@@ -36,28 +37,30 @@ HEADS = [hs.Fed3R(), hs.LDA(), hs.FedNCM(), hs.SharedVariances(), hs.ETF()]
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
-def test_group_sums_and_heads_are_those_of_plain_sync(head):
+def test_group_sums_and_heads_are_those_of_plain_groups(head):
     sim, step = federation(), steps.measure(head, exact=True)
-    secure = list(SecureSync(sim, 4, CLASSES).uploads(step))
-    plain = list(Sync(sim, 4).uploads(step))
-    assert [set(ids) for ids, _ in secure] == [set(ids) for ids, _ in plain]
-    assert [part.digest() for _, part in secure] == [part.digest() for _, part in plain]
-    one = head.solve(hs.total(part for _, part in secure))
-    two = head.solve(sim.total(step))
+    secure = list(Masked(sim, 4, CLASSES).answers(step))
+    plain = list(Grouped(sim, 4).answers(step))
+    assert [set(answer.clients) for answer in secure] == [set(answer.clients) for answer in plain]
+    assert [a.statistic.digest() for a in secure] == [a.statistic.digest() for a in plain]
+    one = head.solve(hs.total(answer.statistic for answer in secure))
+    two = head.solve(sim.total(step).statistic)
     assert np.array_equal(one.weights, two.weights)
     assert np.array_equal(one.bias, two.bias)
 
 
 def test_its_total_is_the_simulators():
     sim = federation(clients=13)
-    assert SecureSync(sim, 5, CLASSES).total(EXACT).digest() == sim.total(EXACT).digest()
+    found, expected = (one.total(EXACT) for one in (Masked(sim, 5, CLASSES), sim))
+    assert found.statistic.digest() == expected.statistic.digest()
+    assert sorted(found.clients) == sorted(expected.clients)
 
 
 def test_a_last_group_that_is_too_small_joins_the_one_before():
     sim = federation(clients=13)
-    sizes = [len(ids) for ids, _ in SecureSync(sim, 4, CLASSES).uploads(EXACT)]
-    assert sizes == [4, 4, 5]
-    assert [len(ids) for ids, _ in SecureSync(sim, 5, CLASSES).uploads(EXACT)] == [5, 5, 3]
+    for size, sizes in ((4, [4, 4, 5]), (5, [5, 5, 3])):
+        answers = Masked(sim, size, CLASSES).answers(EXACT)
+        assert [len(answer.clients) for answer in answers] == sizes
 
 
 def test_labels_may_be_text():
@@ -65,14 +68,14 @@ def test_labels_may_be_text():
     names = np.array(["ant", "bee", "cat", "dog", "eel"])
     data = {k: ClientData(c.features, names[c.labels]) for k, c in sim.data.items()}
     named = Simulator(data)
-    assert SecureSync(named, 4, names).total(EXACT).digest() == named.total(EXACT).digest()
+    masked = Masked(named, 4, names).total(EXACT)
+    assert masked.statistic.digest() == named.total(EXACT).statistic.digest()
 
 
-def test_what_a_client_sends_is_counted():
+def test_what_clients_send_is_counted():
     sim = federation(clients=4, dimension=30)
-    SecureSync(sim, 4, CLASSES).total(EXACT)
-    for name in sim.clients:
-        assert sync_bytes(30, 5) < sim.sent[name] < sync_bytes(30, 5) + 4096
+    up = Masked(sim, 4, CLASSES).total(EXACT).up
+    assert sync_bytes(30, 5) < up / 4 < sync_bytes(30, 5) + 4096
 
 
 def leaving(when):
@@ -82,28 +85,29 @@ def leaving(when):
 
 def test_whoever_leaves_is_left_out_and_named():
     sim = federation(clients=8)
-    groups = SecureSync(sim, 4, CLASSES).groups(sim.clients)
+    groups = Masked(sim, 4, CLASSES).groups(sim.clients)
     one, two = groups[0][0], groups[1][1]
     when = {(0, "mask"): [one], (1, "unmask"): [two]}
-    sync = SecureSync(sim, 4, CLASSES, vanish=leaving(when))
-    found = list(sync.uploads(EXACT))
+    sync = Masked(sim, 4, CLASSES, vanish=leaving(when))
+    found = list(sync.answers(EXACT))
     assert sync.lost == {one: "mask"}  # who leaves after its vector came is in the sum
-    assert [set(ids) for ids, _ in found] == [set(groups[0]) - {one}, set(groups[1])]
-    for ids, part in found:
-        assert part.digest() == sim.total(EXACT, cohort=ids).digest()
+    assert [set(a.clients) for a in found] == [set(groups[0]) - {one}, set(groups[1])]
+    for answer in found:
+        plain = sim.total(EXACT, cohort=answer.clients)
+        assert answer.statistic.digest() == plain.statistic.digest()
 
 
 def test_a_group_of_which_too_few_remain_is_left_out_whole():
     sim = federation(clients=8)
-    groups = SecureSync(sim, 4, CLASSES).groups(sim.clients)
-    sync = SecureSync(sim, 4, CLASSES, vanish=leaving({(0, "share"): groups[0][:2]}))
-    found = list(sync.uploads(EXACT))
-    assert [set(ids) for ids, _ in found] == [set(groups[1])]
+    groups = Masked(sim, 4, CLASSES).groups(sim.clients)
+    sync = Masked(sim, 4, CLASSES, vanish=leaving({(0, "share"): groups[0][:2]}))
+    found = list(sync.answers(EXACT))
+    assert [set(answer.clients) for answer in found] == [set(groups[1])]
     assert sync.lost == {
         **dict.fromkeys(groups[0][:2], "share"),
         **dict.fromkeys(groups[0][2:], "few"),
     }
-    everybody = SecureSync(sim, 4, CLASSES, vanish=lambda number, stage, asked: asked)
+    everybody = Masked(sim, 4, CLASSES, vanish=lambda number, stage, asked: asked)
     with pytest.raises(DataError, match="at least one statistic"):
         everybody.total(EXACT)
 
@@ -118,49 +122,53 @@ def test_a_group_of_which_too_few_remain_is_left_out_whole():
 )
 def test_rows_and_floats_are_refused_by_type(step, code):
     with pytest.raises(Abort) as refused:
-        SecureSync(federation(), 4, CLASSES).total(step)
+        Masked(federation(), 4, CLASSES).total(step)
     assert refused.value.code == code
 
 
-def test_a_tally_is_refused():
+@pytest.mark.parametrize("step", [steps.calibrate(), steps.personal()], ids=lambda step: step.name)
+def test_tallies_are_refused(step):
+    """Nobody is asked: masks hide sums of whole numbers, and each client's own tally is none."""
     sim = federation(clients=4)
-    head = hs.Fed3R().solve(sim.total(EXACT))
-    with pytest.raises(Abort) as refused:
-        SecureSync(sim, 4, CLASSES).total(steps.calibrate(), steps.with_head(head))
-    assert refused.value.code == "inexact"
+    words = steps.with_head(hs.LDA().solve(sim.total(EXACT).statistic))
+    masked = Masked(sim, 4, CLASSES)
+    for ask in (masked.total, masked.answers):
+        with pytest.raises(StepRefusedError, match=f"measure, counts.*, got '{step.name}'"):
+            list(ask(step, words))
+
+
+def test_counts_of_classes_are_summed_under_masks():
+    sim = federation()
+    found = Masked(sim, 4, CLASSES).total(steps.counts()).statistic
+    labels = np.concatenate([client.labels for client in sim.data.values()])
+    known, counted = np.unique(labels, return_counts=True)
+    assert dict(zip(found.classes.tolist(), found.counts.tolist(), strict=True)) == dict(
+        zip(known.tolist(), counted.tolist(), strict=True)
+    )
 
 
 def test_a_class_that_was_not_agreed_is_an_error():
     with pytest.raises(Abort, match="agreed beforehand, got 4 too") as refused:
-        SecureSync(federation(), 4, [0, 1, 2, 3]).total(EXACT)
+        Masked(federation(), 4, [0, 1, 2, 3]).total(EXACT)
     assert refused.value.code == "layout"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 13])
 def test_a_size_below_the_policy_or_beyond_the_clients_is_refused(size):
-    with pytest.raises(hs.HeadstartError, match="size: expected a group of 3 to 12"):
-        SecureSync(federation(), size, CLASSES)
+    with pytest.raises(hs.HeadstartError, match="group_size: expected 3 to 12 clients"):
+        Masked(federation(), size, CLASSES)
 
 
 def test_a_cohort_must_be_known():
     with pytest.raises(DataError, match="cohort: expected known clients, got nobody"):
-        SecureSync(federation(), 4, CLASSES).total(EXACT, cohort=["nobody", "c00", "c01", "c02"])
+        Masked(federation(), 4, CLASSES).total(EXACT, cohort=["nobody", "c00", "c01", "c02"])
 
 
-def test_evaluation_is_everybodys_own_as_in_sync():
-    sim = federation()
-    head = hs.LDA().solve(sim.total(EXACT))
-    step, words = steps.personal(), steps.with_head(head)
-    mine, plain = (f.evaluate(step, words) for f in (SecureSync(sim, 4, CLASSES), sim))
-    assert mine.keys() == plain.keys()
-    assert all(np.array_equal(mine[name], plain[name]) for name in plain)
-
-
-# -- R15: differences of sums ----------------------------------------------------------------------
+# -- differences of sums ----------------------------------------------------------------------
 
 
 def test_another_head_over_the_same_groups_is_answered():
-    sync = SecureSync(federation(), 4, CLASSES)
+    sync = Masked(federation(), 4, CLASSES)
     sync.total(EXACT)
     sync.total(steps.measure(hs.FedNCM(), exact=True))
     assert len(sync.opened) == 6
@@ -168,7 +176,7 @@ def test_another_head_over_the_same_groups_is_answered():
 
 def test_a_cohort_without_one_client_is_refused():
     sim = federation(clients=8)
-    sync = SecureSync(sim, 4, CLASSES)
+    sync = Masked(sim, 4, CLASSES)
     sync.total(EXACT)
     with pytest.raises(Abort) as refused:
         sync.total(EXACT, cohort=sim.clients[1:])
@@ -178,10 +186,10 @@ def test_a_cohort_without_one_client_is_refused():
 def test_nor_is_one_who_dropped_out_added_later_to_the_same_group():
     sim = federation(clients=4)
     gone = sim.clients[2]
-    sync = SecureSync(sim, 4, CLASSES, vanish=leaving({(0, "mask"): [gone]}))
-    assert set(next(iter(sync.uploads(EXACT)))[0]) == set(sim.clients) - {gone}
+    sync = Masked(sim, 4, CLASSES, vanish=leaving({(0, "mask"): [gone]}))
+    assert set(next(sync.answers(EXACT)).clients) == set(sim.clients) - {gone}
     with pytest.raises(Abort) as refused:
-        list(sync.uploads(EXACT))
+        list(sync.answers(EXACT))
     assert refused.value.code == "differencing"
 
 
@@ -282,8 +290,8 @@ def test_a_smaller_share_lets_more_leave():
     sim = federation(clients=6)
     policy = Policy(group=3, share=0.5)
     gone = leaving({(0, "mask"): sim.clients[:2]})
-    found = list(SecureSync(sim, 6, CLASSES, policy=policy, vanish=gone).uploads(EXACT))
-    assert len(found[0][0]) == 4
-    strict = SecureSync(sim, 6, CLASSES, vanish=gone)
-    assert list(strict.uploads(EXACT)) == []
+    (found,) = Masked(sim, 6, CLASSES, policy=policy, vanish=gone).answers(EXACT)
+    assert len(found.clients) == 4
+    strict = Masked(sim, 6, CLASSES, vanish=gone)
+    assert list(strict.answers(EXACT)) == []
     assert set(strict.lost.values()) == {"mask", "few"}
