@@ -53,9 +53,9 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
     project = tomllib.loads((made / "app/pyproject.toml").read_text())
     config = flatten_dict(project["tool"]["flwr"]["app"]["config"])
     run = told(ServerSettings, config, "run")
-    assert (run.sentence, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
+    assert (run.pipeline, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
     default = ServerSettings(dimension=64, ledger="ledger", output="output")
-    changed = {"sentence", "wanted", "bound", "nodes"}
+    changed = {"pipeline", "wanted", "bound", "nodes"}
     assert run.nodes.split() == ["site-a", "site-b"]
     for name in vars(default):
         assert name in changed or getattr(run, name) == getattr(default, name), name
@@ -268,7 +268,7 @@ def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         ({"port": 70000}, "port from 1"),
         ({"deadline": 0}, "deadline"),
         ({"bound": -1.0}, "bound"),
-        ({"sentence": "Fed9R"}, "sentence"),
+        ({"pipeline": "Fed9R"}, "pipeline"),
     ],
 )
 def test_a_plan_is_checked(changes, said):
