@@ -284,6 +284,8 @@ def point(text):
         ("OLL()", ")", "expected a phase, got ')'"),
         ("FedAvg(refit=fed4r)", "refit=fed4r", "got 'fed4r'; did you mean 'fed3r'?"),
         ("FedAvg(refit=fedavg)", "refit", "refit: expected the name of a head, got 'fedavg'"),
+        ("FedAvg(refit=none)", "FedAvg", "refit: expected the name of a head, got 'none'"),
+        ("none-FT(FedAvg)", "none-FT", "refit: expected the name of a head, got 'none'"),
         ("FedAvg(refit=1)", "FedAvg", "refit: expected the name of a head, got 1"),
         ("Fed3R + FedSim(refit=fed3r)", "FedSim", "expected the name of a setting, got 'refit'"),
         ("Fed3R-FT", "", "expected '(', got the end"),
