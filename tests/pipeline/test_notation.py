@@ -1,4 +1,4 @@
-"""Sentences: the papers' own, round trips of text and YAML, order, and errors that point."""
+"""The notation: the papers' own, round trips of text and YAML, order, and errors that point."""
 
 import pytest
 import yaml
@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from headstart import heads
 from headstart.errors import HeadstartError
-from headstart.pipeline.notation import PERSONAL, Phase, Sentence, from_plain, parse, to_plain
+from headstart.pipeline.notation import PERSONAL, parse
+from headstart.pipeline.phases import (
+    FineTune,
+    InitHead,
+    PersonalizeClosedForm,
+    PersonalizeFully,
+    PersonalizePartly,
+)
+from headstart.pipeline.pipeline import Pipeline
 
 HEADS = ("fed3r", "fed3r-rf", "fedncm", "fedcof", "lda", "etf")
 ALGORITHMS = {
@@ -22,23 +30,22 @@ def read(text):
 
 
 def init(name, **words):
-    return Phase("init", name, settings=words)
+    return InitHead(name, **words)
 
 
-def train(name, part=None, rounds=None, follow=False, **words):
-    return Phase("train", name, part, rounds, follow, words)
+def train(name, part=None, rounds=None, refit=None, **words):
+    return FineTune(name, part, rounds=rounds, refit=refit, **words)
 
 
 def personal(name, part=None, rounds=None, **words):
-    return Phase("personal", name, part, rounds, settings=words)
+    return PersonalizePartly(name, part, rounds=rounds, **words)
 
 
-def full(name="sgd", part=None, rounds=None, **words):
-    return Phase("full", name, part, rounds, settings=words)
+def full(name="sgd", part=None, epochs=None, **words):
+    return PersonalizeFully(name, part, epochs=epochs, **words)
 
 
-def closed(name, **words):
-    return Phase("closed", name, settings=words)
+closed = PersonalizeClosedForm
 
 
 MEANT = {
@@ -95,10 +102,14 @@ MEANT = {
     ],
     "OLL(Fed3R) + FedSim(psi)": [init("fed3r"), closed("oll"), personal("fedsim", "head")],
     "Fed3R-FT(FedAvg-50(f, lr=1e-3), ridge=0.1)": [
-        init("fed3r", ridge=0.1),
-        train("fedavg", "model", 50, True, lr=1e-3),
+        init("none"),
+        train("fedavg", "model", 50, InitHead("fed3r", ridge=0.1), lr=1e-3),
     ],
-    "FEDNCM-FT(scaffold)": [init("fedncm"), train("scaffold", follow=True)],
+    "FEDNCM-FT(scaffold)": [init("none"), train("scaffold", refit="fedncm")],
+    "Fed3R + FedAvg-3(f, refit=FED3R)": [
+        init("fed3r"),
+        train("fedavg", "model", 3, refit="fed3r"),
+    ],
     "ETF + FedDr+ + FP": [init("etf"), train("feddr+"), full()],
     "ETF+FedDr+-320(phi)+FP": [init("etf"), train("feddr+", "extractor", 320), full()],
     "FedDr+": [init("none"), train("feddr+")],
@@ -120,30 +131,31 @@ def test_what_the_papers_write(text):
 def test_qualified_names_are_said_as_they_are():
     """An object that nobody registered is known by where it was defined."""
     own = {"heads": ["__main__:My_Head"], "algorithms": {"my.module:fed_x": "train"}}
-    sentence = parse("__main__:My_Head(a=1) + my.module:fed_x-5(ψ, b=c)", **own)
-    assert sentence.init == init("__main__:My_Head", a=1)
-    assert sentence.phases[1] == train("my.module:fed_x", "head", 5, b="c")
-    assert parse(str(sentence), **own) == from_plain(to_plain(sentence)) == sentence
+    pipeline = parse("__main__:My_Head(a=1) + my.module:fed_x-5(ψ, b=c)", **own)
+    assert pipeline.init == init("__main__:My_Head", a=1)
+    assert pipeline.phases[1] == train("my.module:fed_x", "head", 5, b="c")
+    assert parse(str(pipeline), **own) == Pipeline.from_plain(pipeline.to_plain()) == pipeline
 
 
-def test_canonical_text():
+def test_as_the_papers_print_it():
     text = "Fed3R_RF ( ridge = gcv,dimension=5k )+FedAvg(head, lr=0.010)-1k + oll + FP-25(SGD, psi)"
-    said = "OLL(fed3r-rf(dimension=5000, ridge=gcv) + fedavg-1000(ψ, lr=0.01)) + FP-25(ψ)"
+    said = "OLL(Fed3R-RF(dimension=5000, ridge=gcv) + FedAvg-1000(ψ, lr=0.01)) + FP-25(ψ)"
     assert str(read(text)) == said
-    assert str(read("FedAvg")) == "none + fedavg"
-    assert str(read("Fed3R-FT(FedAvg(f))")) == "fed3r + fedavg(f, follow=true)"
+    assert str(read("FedAvg")) == "none + FedAvg"
+    assert str(read("fed3r-ft(fedavg(f), ridge=2)")) == "none + Fed3R-FT(FedAvg(f), ridge=2)"
+    assert str(read("Fed3R + FedAvg(f, refit=fed3r)")) == "Fed3R + Fed3R-FT(FedAvg(f))"
 
 
 def test_where_oll_stands():
-    sentence = read("OLL(Fed3R + FedAvg(head)) + FP(head)")
-    assert sentence.phases[sentence.oll] == Phase("closed", "oll")
-    assert (sentence.oll, read("Fed3R").oll) == (2, None)
-    assert sentence.init.name == "fed3r"
+    pipeline = read("OLL(Fed3R + FedAvg(head)) + FP(head)")
+    assert pipeline.phases[pipeline.oll] == closed("oll")
+    assert (pipeline.oll, read("Fed3R").oll) == (2, None)
+    assert pipeline.init.name == "fed3r"
 
 
 def test_yaml_form():
-    sentence = read("OLL(Fed3R(ridge=gcv) + FedAvg-50(ψ)) + FedSim(φ) + prior(a=1) + FP-25(ψ)")
-    assert to_plain(sentence) == [
+    pipeline = read("OLL(Fed3R(ridge=gcv) + FedAvg-50(ψ)) + FedSim(φ) + prior(a=1) + FP-25(ψ)")
+    assert pipeline.to_plain() == [
         {"init": "fed3r", "ridge": "gcv"},
         {"train": "fedavg", "part": "head", "rounds": 50},
         "oll",
@@ -151,8 +163,10 @@ def test_yaml_form():
         {"closed": "prior", "a": 1},
         {"full": "sgd", "part": "head", "epochs": 25},
     ]
-    told = yaml.safe_load("[{init: fed3r}, {train: fedavg, part: ψ, rounds: 50, follow: true}]")
-    assert from_plain(told) == read("Fed3R-FT(FedAvg-50(ψ))")
+    said = yaml.safe_load("[{init: none}, {train: fedavg, part: ψ, rounds: 50, refit: fed3r}]")
+    assert Pipeline.from_plain(said) == read("Fed3R-FT(FedAvg-50(ψ))")
+    said[1]["refit"] = {"init": "fed3r", "ridge": 2}
+    assert Pipeline.from_plain(said) == read("Fed3R-FT(FedAvg-50(ψ), ridge=2)")
 
 
 def test_the_real_heads_can_all_be_named():
@@ -175,43 +189,44 @@ def names(kind, known):
     return st.sampled_from([name for name, its in known.items() if its == kind])
 
 
-no = st.just(False)
-
-
-def steps(kind, known, follow=no):
-    return st.builds(
-        Phase, st.just(kind), names(kind, known), parts, counts, follow, plain_settings
-    )
+@st.composite
+def initial(draw, known=(*HEADS, "none")):
+    return InitHead(draw(st.sampled_from(known)), **draw(plain_settings))
 
 
 @st.composite
-def sentences(draw):
-    known = {**dict.fromkeys(HEADS, "init"), "none": "init"}
-    first = Phase("init", draw(names("init", known)), settings=draw(plain_settings))
-    follow = no if first.name == "none" else st.booleans()
-    trained = draw(st.lists(steps("train", ALGORITHMS, follow), max_size=2))
-    partly = draw(st.lists(steps("personal", ALGORITHMS), max_size=2))
+def training(draw, make, kind, known, **more):
+    counted = "epochs" if make is PersonalizeFully else "rounds"
+    words = {counted: draw(counts), **{key: draw(what) for key, what in more.items()}}
+    return make(draw(names(kind, known)), draw(parts), **words, **draw(plain_settings))
+
+
+@st.composite
+def pipelines(draw):
+    refit = st.none() | initial(HEADS)
+    trained = draw(st.lists(training(FineTune, "train", ALGORITHMS, refit=refit), max_size=2))
+    partly = draw(st.lists(training(PersonalizePartly, "personal", ALGORITHMS), max_size=2))
     if draw(st.booleans()):
         partly.insert(draw(st.integers(0, len(partly))), closed("oll"))
     chosen = draw(st.lists(names("closed", PERSONAL), unique=True))
-    alone = [Phase("closed", name, settings=draw(plain_settings)) for name in chosen]
-    last = draw(st.lists(steps("full", PERSONAL), max_size=2))
-    return Sentence((first, *trained, *partly, *alone, *last))
+    alone = [closed(name, **draw(plain_settings)) for name in chosen]
+    last = draw(st.lists(training(PersonalizeFully, "full", PERSONAL), max_size=2))
+    return Pipeline(draw(initial()), *trained, *partly, *alone, *last)
 
 
 @quick
-@given(sentences())
-def test_text_round_trip(sentence):
-    assert read(str(sentence)) == sentence
-    assert hash(read(str(sentence))) == hash(sentence)
-    assert str(read(str(sentence))) == str(sentence)
+@given(pipelines())
+def test_text_round_trip(pipeline):
+    assert read(str(pipeline)) == pipeline
+    assert hash(read(str(pipeline))) == hash(pipeline)
+    assert str(read(str(pipeline))) == str(pipeline)
 
 
 @quick
-@given(sentences())
-def test_yaml_round_trip(sentence):
-    assert from_plain(to_plain(sentence)) == sentence
-    assert from_plain(yaml.safe_load(yaml.safe_dump(to_plain(sentence)))) == sentence
+@given(pipelines())
+def test_yaml_round_trip(pipeline):
+    assert Pipeline.from_plain(pipeline.to_plain()) == pipeline
+    assert Pipeline.from_plain(yaml.safe_load(yaml.safe_dump(pipeline.to_plain()))) == pipeline
 
 
 def point(text):
@@ -258,7 +273,7 @@ def point(text):
         ("Fed3R + FP(ditto, sgd)", "sgd)", "expected one method in FP, got 'ditto' and 'sgd'"),
         ("FedAvg + Fed3R", "Fed3R", "expected one initial head, and it first"),
         ("Fed3R + FedNCM", "FedNCM", "expected one initial head, and it first"),
-        ("OLL(Fed3R) + FedAvg", "FedAvg", "expected training before OLL, got fedavg after OLL"),
+        ("OLL(Fed3R) + FedAvg", "FedAvg", "expected training before OLL, got FedAvg after OLL"),
         ("Fed3R + FedSim + FedAvg", "FedAvg", "training before partial personalization"),
         ("Fed3R + FP + prior", "prior", "closed-form personalization before full"),
         ("FP + FedSim", "FedSim", "partial personalization before full personalization"),
@@ -267,10 +282,14 @@ def point(text):
         ("Fed3R + OLL(FedAvg)", "OLL(FedAvg)", "expected OLL(…) at the beginning"),
         ("OLL(OLL(Fed3R))", "OLL(Fed3R))", "expected OLL(…) at the beginning"),
         ("OLL()", ")", "expected a phase, got ')'"),
-        ("FedAvg(follow=true)", "FedAvg", "expected a closed-form head"),
-        ("Fed3R + FedSim(follow=true)", "FedSim", "expected follow to be true in training only"),
+        ("FedAvg(refit=fed4r)", "refit=fed4r", "got 'fed4r'; did you mean 'fed3r'?"),
+        ("FedAvg(refit=fedavg)", "refit", "refit: expected the name of a head, got 'fedavg'"),
+        ("FedAvg(refit=none)", "FedAvg", "refit: expected the name of a head, got 'none'"),
+        ("none-FT(FedAvg)", "none-FT", "refit: expected the name of a head, got 'none'"),
+        ("FedAvg(refit=1)", "FedAvg", "refit: expected the name of a head, got 1"),
+        ("Fed3R + FedSim(refit=fed3r)", "FedSim", "expected the name of a setting, got 'refit'"),
         ("Fed3R-FT", "", "expected '(', got the end"),
-        ("Fed3R-FT(FedSim)", "FedSim)", "expected an algorithm that trains, got fedsim"),
+        ("Fed3R-FT(FedSim)", "FedSim)", "expected an algorithm that trains, got FedSim"),
         ("Fed3R-FT(Fed3R-FT(FedAvg))", "Fed3R-FT(FedAvg))", "a known name, got 'Fed3R-FT'"),
     ],
 )
@@ -290,18 +309,16 @@ pieces = st.sampled_from([*words.split(), '"', "\\", " ", "\n", "\x00"])
 @example("OLL(" * 5000)
 @example("Fed3R-FT(" * 5000)
 @example("Fed3R" + "+FedAvg" * 2000)
-def test_any_text_is_a_sentence_or_one_kind_of_error(text):
+def test_any_text_is_a_pipeline_or_one_kind_of_error(text):
     try:
-        sentence = read(text)
+        pipeline = read(text)
     except HeadstartError:
         return
-    assert read(str(sentence)) == sentence
+    assert read(str(pipeline)) == pipeline
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-fields = st.sampled_from(
-    ["init", "train", "full", "closed", "part", "rounds", "follow", "a", "oll"]
-)
+fields = st.sampled_from(["init", "train", "full", "closed", "part", "rounds", "refit", "a", "oll"])
 anything = st.recursive(
     scalars | fields | st.sampled_from([*HEADS, *ALGORITHMS]),
     lambda inner: (
@@ -313,12 +330,12 @@ anything = st.recursive(
 
 @quick
 @given(anything | st.lists(st.dictionaries(fields, fields | scalars), max_size=3))
-def test_any_yaml_is_a_sentence_or_one_kind_of_error(told):
+def test_any_yaml_is_a_pipeline_or_one_kind_of_error(told):
     try:
-        sentence = from_plain(told)
+        pipeline = Pipeline.from_plain(told)
     except HeadstartError:
         return
-    assert from_plain(to_plain(sentence)) == sentence
+    assert Pipeline.from_plain(pipeline.to_plain()) == pipeline
 
 
 @pytest.mark.parametrize(
@@ -334,12 +351,12 @@ def test_any_yaml_is_a_sentence_or_one_kind_of_error(told):
         ([{"train": "fedavg", "rounds": True}], "from 1, got True"),
         ([{"train": "fedavg", "part": "tail"}], "got 'tail'"),
         ([{"init": "fed3r", "a": [1]}], "a: expected a finite number"),
-        (["oll", {"train": "fedavg"}], "before OLL, got fedavg after OLL (phase 3 of 3)"),
+        (["oll", {"train": "fedavg"}], "before OLL, got FedAvg after OLL (phase 3 of 3)"),
     ],
 )
 def test_yaml_errors(told, said):
     with pytest.raises(HeadstartError) as caught:
-        from_plain(told)
+        Pipeline.from_plain(told)
     assert said in str(caught.value)
 
 
@@ -352,20 +369,15 @@ def test_numbers_too_long_to_read(digits, suffix):
         assert pointed.startswith("999")
     for told in ([{"init": "fed3r", "a": 10**digits}], [{"train": 10**digits}], 10**digits):
         with pytest.raises(HeadstartError, match="expected"):
-            from_plain(told)
+            Pipeline.from_plain(told)
 
 
 def test_a_list_that_holds_itself():
     told = []
     told.append(told)
     with pytest.raises(HeadstartError, match="expected a mapping"):
-        from_plain(told)
+        Pipeline.from_plain(told)
 
 
 def test_our_own_words_have_one_spelling():
-    assert from_plain([{"init": "None"}, "OLL"]) == read("OLL(none)")
-
-
-def test_a_kind_nobody_knows():
-    with pytest.raises(HeadstartError, match="expected a kind among init"):
-        Phase("fine", "fed3r")
+    assert Pipeline.from_plain([{"init": "None"}, "OLL"]) == read("OLL(none)")

@@ -133,10 +133,10 @@ class RunningTotal:
     vector: NDArray[np.float64] | None = None
     tags: Mapping[str, int] = field(default_factory=dict)
 
-    def broadcast(self, cohort: Iterable[str]) -> dict[str, NDArray[np.uint64]]:
+    def broadcast(self, cohort: Iterable[str]) -> dict[str, NDArray[np.int64]]:
         """The tags that a cohort needs, in an order that names nobody."""
         known = sorted(self.tags[name] for name in cohort if name in self.tags)
-        return {ACCEPTED: np.array(known, np.uint64)}
+        return {ACCEPTED: np.array(known, np.int64)}
 
     def accepted(self, answers: Iterable[Answer]) -> RunningTotal:
         """With these answers, each one client's."""
@@ -156,7 +156,7 @@ class RunningTotal:
 
 
 def _tag(secret: bytes | None, round_: int) -> int:
-    """48 bits, which a float64 holds exactly; only this client can make them."""
+    """48 bits, which the wire's float64 and int64 both hold; only this client can make them."""
     mark = hashlib.sha256(b"headstart refit %d " % round_ + (secret or b"")).digest()
     return int.from_bytes(mark[:6], "big")
 
@@ -166,7 +166,7 @@ def _last_accepted(
 ) -> tuple[int, NDArray[np.float64]]:
     """The tag and the statistic that the server holds of this client; 0 and zeros: none."""
     held = {int(tag) for tag in accepted}
-    pending, before = (int(tag) for tag in client.memory.get("refit/tags", np.zeros(2, np.uint64)))
+    pending, before = (int(tag) for tag in client.memory.get("refit/tags", np.zeros(2, np.int64)))
     if pending in held:
         return pending, client.memory["refit/pending"]
     if before in held:
@@ -188,7 +188,7 @@ def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> 
     tag = _tag(client.secret, params["round"])
     before, accepted = _last_accepted(client, params["round"], broadcast[ACCEPTED])
     client.memory["refit/accepted"], client.memory["refit/pending"] = accepted, now
-    client.memory["refit/tags"] = np.array([tag, before], np.uint64)
+    client.memory["refit/tags"] = np.array([tag, before], np.int64)
     return Vectors((now - accepted)[None], np.array([float(tag)]), ("change",), ("tag",))
 
 

@@ -174,7 +174,9 @@ class _Parser:
             key = "part" if (kind, word) == ("personal", "personal") else word
             value = self.value()
             if key == "refit" and isinstance(value, str):
-                _, value = self.look_up(self.names, value, at)
+                named, value = self.look_up(self.names, value, at)
+                if named != "init":
+                    self.fail(at, f"refit: expected the name of a head, got {value!r}")
             self.put(at, key, value, words)
         elif folded(word) in PARTS:
             self.put(at, "part", word, words)

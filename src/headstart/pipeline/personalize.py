@@ -46,7 +46,8 @@ def need_tests(phase: Phase, context: PipelineContext) -> None:
 def run_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
     after = check_closed(phase, context, state)
-    if phase.name == "oll" and state.spec is not None:
+    shared = state.head  # not calibrated: no prior could be put into it, and nothing is tested yet
+    if phase.name == "oll" and (state.spec or shared is None or shared.temperature is None):
         evaluate_personal(context, after)
     else:
         context.personal = variants(context, state, final=phase.name)

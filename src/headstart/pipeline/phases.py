@@ -205,7 +205,7 @@ class FineTune(_Trains):
         **settings: Value,
     ) -> None:
         head = refit if refit is None or isinstance(refit, InitHead) else InitHead(refit)
-        object.__setattr__(self, "refit", head)
+        object.__setattr__(self, "refit", _refittable(method, head))
         self._say(method_name(method), part, rounds, settings)
 
     @classmethod
@@ -218,11 +218,7 @@ class FineTune(_Trains):
             refit = InitHead.said(inner.pop("init", None), inner)
         elif isinstance(refit, str):
             refit = InitHead.said(refit, {})
-        if refit is not None and not isinstance(refit, InitHead):
-            raise HeadstartError(
-                f"pipeline: {name}: refit: expected the name of a head, got {_shown(refit)}"
-            )
-        object.__setattr__(made, "refit", refit)
+        object.__setattr__(made, "refit", _refittable(name, refit))
         return made
 
     def words(self) -> dict[str, Any]:
@@ -325,6 +321,16 @@ KINDS: dict[str, type[Phase]] = {  # in the order of a pipeline
     kind.kind: kind
     for kind in (InitHead, FineTune, PersonalizePartly, PersonalizeClosedForm, PersonalizeFully)
 }
+
+
+def _refittable(method: Any, head: Any) -> InitHead | None:
+    """A head that can be solved anew, or None; a random one cannot."""
+    if head is None or (isinstance(head, InitHead) and head.name != "none"):
+        return head
+    shown = head.name if isinstance(head, InitHead) else head
+    raise HeadstartError(
+        f"pipeline: {_shown(method)}: refit: expected the name of a head, got {_shown(shown)}"
+    )
 
 
 def head_words(head: Any) -> tuple[Any, dict[str, Value]]:
