@@ -20,5 +20,5 @@ def test_what_a_caller_does_to_its_listing_is_its_own():
     heads.federated().clear()
     heads.catalogue().clear()
     assert heads.make("fedncm").name == "fedncm"
-    with pytest.raises(HeadstartError, match="head: expected one of etf, .*, got 'krr'"):
+    with pytest.raises(HeadstartError, match=r"head: expected one of etf, .*, got 'krr'"):
         heads.make("krr")  # centralized
