@@ -119,7 +119,7 @@ class NodeSettings(Columns):
 
     client     the name this node was registered under
     data       a folder class/file, or a .csv, .tsv, .parquet or .npz file
-    folder     private: the node's secret, and the receipts of what it sent
+    folder     private: the node's secret, receipts of what it sent, and its samples as read
     extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
     small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
