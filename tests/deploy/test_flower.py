@@ -390,7 +390,7 @@ ARRAYS = st.dictionaries(
 @given(ARRAYS, st.text(max_size=20), st.none() | st.dictionaries(st.text(), st.integers()))
 def test_questions_arrive_as_they_were_asked(arrays, training, news):
     step = Step("measure", {"head": "fed3r", "n": [1, 2.5]})
-    asked = Question(step, arrays, "int8", training, 7, news, "nonce")
+    asked = Question(step, arrays, "int8", training, 7, 5, news, "nonce")
     heard = Question.from_content(asked.to_content())
     assert {**vars(heard), "broadcast": 0} == {**vars(asked), "broadcast": 0}
     assert heard.broadcast.keys() == arrays.keys()
@@ -773,7 +773,7 @@ def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(experiment, no
 def test_random_features_have_a_bound_of_their_own(nodes, tmp_path):
     """That of the features may be smaller than √(2/D)."""
     told = run_settings(tmp_path, pipeline="fed3r-rf(dimension=8)", exact=False, bound=0.01)
-    assert not served(FakeGrid(nodes), told)["failures"]
+    assert not served(FakeGrid(nodes), told).failures
 
 
 def test_a_cap_of_one_client_says_nothing_of_the_others(nodes, tmp_path):
