@@ -2,9 +2,9 @@
 
     clientapp = "headstart.deploy.flower.client:app"
 
-What a node has is in its own configuration (`node.toml`). Its secret, so that a retry sends the same
-bytes, and what it remembers of a training are in private files: Flower's state of a node ends with
-the run.
+What a node has is in its own configuration (`node.toml`). Its secret, so that a retry sends the
+same bytes, and what it remembers of a training are in private files: Flower's state of a node ends
+with the run.
 """
 
 from __future__ import annotations

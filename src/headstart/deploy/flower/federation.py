@@ -210,7 +210,7 @@ class FlowerFederation:
     # -- trainings -----------------------------------------------------------------------------
 
     def begin_training(self, name: str) -> None:
-        """Clients put their memories away when they hear a new name, and leave them if it is none."""
+        """Clients put their memories away when they hear a new name; "" leaves them alone."""
         self.training, self.turn, self.last = name and f"{self.run}/{name}", 0, {}
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
