@@ -392,7 +392,7 @@ ARRAYS = st.dictionaries(
 @given(ARRAYS, st.text(max_size=20), st.none() | st.dictionaries(st.text(), st.integers()))
 def test_questions_arrive_as_they_were_asked(arrays, training, news):
     step = Step("measure", {"head": "fed3r", "n": [1, 2.5]})
-    asked = Question(step, arrays, "int8", training, 7, news, "nonce")
+    asked = Question(step, arrays, "int8", training, 7, 5, news, "nonce")
     heard = Question.from_content(asked.to_content())
     assert {**vars(heard), "broadcast": 0} == {**vars(asked), "broadcast": 0}
     assert heard.broadcast.keys() == arrays.keys()
@@ -837,7 +837,7 @@ def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(experiment, no
 def test_random_features_have_a_bound_of_their_own(nodes, tmp_path):
     """That of the features may be smaller than √(2/D)."""
     told = run_settings(tmp_path, pipeline="fed3r-rf(dimension=8)", exact=False, bound=0.01)
-    assert not served(FakeGrid(nodes), told)["failures"]
+    assert not served(FakeGrid(nodes), told).failures
 
 
 def test_a_cap_of_one_client_says_nothing_of_the_others(nodes, tmp_path):
@@ -1110,3 +1110,132 @@ def test_messages_carry_no_pickles(nodes):
     (message,) = nodes[0].heard
     assert isinstance(message, Message)
     assert {array.stype for array in message.content["arrays"].values()} == {"numpy.ndarray"}
+
+
+# -- a server that dies ----------------------------------------------------------------------------
+
+
+class Died(Exception):
+    """Of a server, in the middle of a training."""
+
+
+def dying_after(grid: FakeGrid, rounds: int) -> FakeGrid:
+    """A grid whose server dies when the clients of its `rounds`-th update have answered."""
+    push, seen = grid.push_messages, []
+
+    def counted(messages):
+        steps_ = [Question.from_content(message.content).step for message in messages]
+        ids = push(messages)
+        seen.extend(step for step in steps_[:1] if step and step.name == "update")
+        if len(seen) == rounds:
+            raise Died
+        return ids
+
+    grid.push_messages = counted
+    return grid
+
+
+@pytest.mark.parametrize(
+    ("text", "deaths"),
+    [
+        ("Fed3R + Scaffold-4(head, lr=0.01)", (1, 3)),  # client memories and the server's own
+        ("Fed3R + FedDyn-4(head)", (3,)),
+        ("Fed3R + FedAvg-2(head) + Ditto-3", (3, 2)),  # before the second training's checkpoint
+    ],
+)
+def test_a_training_goes_on_after_the_servers_death(experiment, tmp_path, text, deaths):
+    """To the same bits, wherever it died: the clients go back to the round of the checkpoint."""
+    found = []
+    for place, killed in (("whole", ()), ("killed", deaths)):
+        own = tmp_path / place
+        own.mkdir()
+        nodes = nodes_of(experiment.clients, own)
+        told = run_settings(own, pipeline=text, personal=True, cohort=3)
+        for number, rounds in enumerate(killed):  # every run is new to Flower, and so is its state
+            with pytest.raises(Died):
+                serve(dying_after(FakeGrid(nodes), rounds), told, f"run {number}", poll=0.01)
+        result = serve(FakeGrid(nodes), told, "last run", poll=0.01)
+        assert not result.failures
+        assert not (own / "out" / "checkpoint.safetensors").exists()
+        found.append((result, LinearHead.load(own / "out" / "model.safetensors")))
+    (whole, one), (resumed, two) = found
+    assert np.array_equal(one.weights, two.weights)
+    assert np.array_equal(one.bias, two.bias)
+    assert resumed.personal == whole.personal
+    assert resumed.curve == whole.curve
+
+
+def test_a_node_that_lost_its_memories_says_so_in_one_line(experiment, nodes, tmp_path):
+    told = run_settings(tmp_path, pipeline="Fed3R + Scaffold-3(head, lr=0.01)", cohort=5)
+    with pytest.raises(Died):
+        serve(dying_after(FakeGrid(nodes), 2), told, "one", poll=0.01)
+    (Path(nodes[0].config["folder"]) / "memories.safetensors").unlink()
+    results = serve(FakeGrid(nodes), told, "two", poll=0.01)
+    assert {failure.client for failure in results.failures} == {nodes[0].name}
+    assert "remembers nothing any more; begin a new training" in results.failures[0].text
+
+
+def asked(nodes, question):
+    """What a node says to a question."""
+    content = question if isinstance(question, RecordDict) else question.to_content()
+    over_grid = federation(nodes[:1])
+    (id_,) = over_grid.grid.push_messages(
+        [Message(content, dst_node_id=over_grid.nodes[nodes[0].name], message_type="query")]
+    )
+    (reply,) = over_grid.grid.pull_messages([id_])
+    return Reply.from_content(reply.content, 10**6)
+
+
+def test_a_question_older_than_a_clients_memories_is_refused_in_one_line(nodes):
+    from headstart.gradient.models import Spec
+    from headstart.gradient.steps import Job, broadcast, update
+
+    job = Job("scaffold", Spec(10, 64))
+    params = {"head.weight": np.zeros((10, 64), np.float32), "head.bias": np.zeros(10, np.float32)}
+    zeros = {"control": params}
+    words = broadcast(job, params, zeros, np.arange(10))
+
+    def said(turn: int, last: int) -> Reply:
+        return asked(nodes, Question(update(job, turn), words, None, "a training", turn, last))
+
+    first = said(1, 0)
+    assert not first.code
+    second = said(2, 1)
+    assert said(2, 1) == second  # asked again: the same answer, from the same memories
+    assert said(3, 2).payload != second.payload
+    lost = said(2, 0)
+    assert (lost.code, lost.payload) == ("failed", b"")
+    assert lost.text.startswith("training: expected to go on after question 0")
+    assert "\n" not in lost.text
+
+
+def test_a_question_of_another_version_is_refused_in_one_line(nodes):
+    content = Question(steps.counts()).to_content()
+    about = {**json.loads(content["about"]["json"]), "version": 1}
+    content["about"] = ConfigRecord({"json": json.dumps(about)})
+    reply = asked(nodes, content)
+    assert (reply.code, reply.payload) == ("failed", b"")
+    assert reply.text == (
+        "question: expected version 2 of the protocol, got 1; "
+        "install the same version of Headstart everywhere"
+    )
+
+
+def test_a_deployed_result_tells_failures_arrivals_and_its_ledger(nodes, tmp_path):
+    nodes[0].fault = "dead"
+    results = served(FakeGrid(nodes), run_settings(tmp_path, pipeline="Fed3R + FedAvg-1(head)"))
+    assert {(failure.client, failure.code) for failure in results.failures} == {
+        (nodes[0].name, "unreachable")
+    }
+    assert [each.clients for each in results.head.arrivals] == [1, 2, 3, 4]
+    with Ledger.open(tmp_path / "ledger", write=False) as ledger:
+        assert results.ledger == ledger.id
+        assert results.head.digest == ledger.total().digest()
+        assert [each.client for each in results.clients] == sorted(ledger.members())
+    assert SeedResult.from_json((tmp_path / "out" / "results.json").read_text()) == results
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert results.pipeline == "Fed3R + FedAvg-1(ψ)"
+    assert results.pipeline in page
+    assert nodes[0].name in page
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not left & {"total.safetensors", "clients.json", "uploads"}  # the ledger's alone

@@ -127,10 +127,10 @@ def broadcast(
 # What a client keeps for a training: it does not change, and is sent once.
 KEPT = ("personal", "frozen", "classes")
 NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how many, Σ‖δ‖², Σ loss
-_SHOWS = "a row of it is a sum of features"
+_SHOWS = "a row of {} is a sum of features"
 
 
-@register_together("update", Vectors, discloses=_SHOWS, kept=KEPT, fused=True)
+@register_together("update", Vectors, discloses=_SHOWS.format("an update"), kept=KEPT, fused=True)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
@@ -215,7 +215,9 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
-@register_together("gradient", Vectors, discloses=_SHOWS, kept=KEPT, fused=True)
+@register_together(
+    "gradient", Vectors, discloses=_SHOWS.format("a gradient"), kept=KEPT, fused=True
+)
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart import threads
-from headstart.errors import SolveError
+from headstart.errors import NoAnswerError, SolveError
 from headstart.federation.protocol import Arrays, Step
 from headstart.results import Arrival
 from headstart.statistics.base import total
@@ -49,6 +49,8 @@ def collected(context: PipelineContext, head: Any, step: Step, broadcast: Arrays
     if waiting:  # somebody has not answered
         so_far = total(waiting if so_far is None else [so_far, *waiting])
         context.arrivals.append(_arrival(context, head, so_far, seen))
+    if so_far is None:
+        raise NoAnswerError(f"{step.name}: expected an answer of some client, got none")
     context.total = so_far
     return so_far
 

@@ -134,7 +134,7 @@ class PipelineContext:
     progress: Progress = silent
     checkpoint: Checkpoint | None = None
     watch: Callable[[Point], None] = unwatched
-    arriving: bool = False  # whether the head is solved and tested as messages come
+    arriving: bool = True  # whether a head alone is solved and tested as messages come
     arrivals: list[Arrival] = field(default_factory=list)
     sent: dict[str, float] = field(default_factory=dict)  # bytes of each client's message for it
     messages: dict[str, str] = field(default_factory=dict)  # SHA-256 of each

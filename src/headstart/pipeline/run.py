@@ -63,7 +63,7 @@ def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
     check_pipeline(context, pipeline)
     federation, first, rest = context.federation, pipeline.init, pipeline.phases[1:]
     federation.begin_training("")
-    context.arriving = not rest and not context.config.network
+    context.arriving &= not rest and not context.config.network
     state = first.run(context, ModelState(), 0)
     saved = context.checkpoint.load() if context.checkpoint and pipeline.trains else None
     if saved:

@@ -64,6 +64,14 @@ def run(
             refitted.begin(state)
     else:
         where = resume.state
+
+    def save() -> None:
+        if context.checkpoint:
+            made, running = context.progress_made(), refitted.running if refitted else None
+            context.checkpoint.save(number, where, federation.snapshot(), made, running)
+
+    if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
+        save()
     up, down, now = context.meter.up - where.up, context.meter.down - where.down, state
     whole = not (job.names.shared and job.names.personal)  # FedPer's extractor alone says nothing
     outside = diagnosing(context, plan)
@@ -80,13 +88,7 @@ def run(
             known = context.accuracy(now) if whole else None
             context.point(number, where.round, known, where.diagnosis)
         if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
-            context.checkpoint.save(
-                number,
-                where,
-                federation.snapshot(),
-                context.progress_made(),
-                refitted.running if refitted else None,
-            )
+            save()
         context.progress(str(phase), where.round, plan.rounds)
     at = context.curve[-1]["phase"], context.curve[-1]["round"]
     if where.round < plan.rounds and at != (number, where.round):  # stopped early

@@ -2,8 +2,9 @@
 
     clientapp = "headstart.deploy.flower.client:app"
 
-What a node has is in its own configuration (`node.toml`), what it remembers of a training in
-Flower's state of this node, and its secret in a private file, so that a retry sends the same bytes.
+What a node has is in its own configuration (`node.toml`). Its secret, so that a retry sends the
+same bytes, and what it remembers of a training are in private files: Flower's state of a node ends
+with the run.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -26,14 +29,15 @@ from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, told
 from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
 from headstart.errors import HeadstartError
-from headstart.federation.protocol import ClientData, Step, perform, step_kind
-from headstart.files import write_text
+from headstart.federation.protocol import Arrays, ClientData, Step, perform, step_kind
+from headstart.files import write_bytes, write_text
+from headstart.statistics import wire
 from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
-_MEMORY, _BEFORE = "headstart.memory", "headstart.before"
-_OWN, _TRAINING = "headstart.own", "headstart.training"
+_OWN, _STATE = "headstart.own", "headstart.memories"
+_MEMORIES = "memories"
 
 _ADVICE = (
     "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
@@ -84,21 +88,22 @@ def work(
 ) -> bytes:
     """The bytes of the answer to a step; what the client is to remember is put in its state."""
     may_send(step, client, node)
-    memories = Memories(context)
-    remembered = memories.at(question)
+    memories = remembered(node, context)
+    before = memories.at(question)
     own = ClientData(
         client.features,
         client.labels,
         client.test_features,
         client.test_labels,
         secret(node, context),
-        dict(remembered),
+        dict(before),
     )
     with threads.for_size(len(own.labels)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
-    if any(remembered.get(key) is not array for key, array in own.memory.items()):
-        memories.keep(question, remembered, own.memory)
+    changed = any(before.get(key) is not array for key, array in own.memory.items())
+    if question.training and (changed or memories.training != question.training):
+        remember(memories.after(question, own.memory), node, context)
     return data
 
 
@@ -134,57 +139,76 @@ def secret(node: NodeSettings, context: Context) -> bytes:
     return bytes(context.state.config_records[_OWN]["secret"])  # type: ignore[arg-type]
 
 
-Memory = Mapping[str, NDArray[Any]]
-
-
+@dataclass(frozen=True, eq=False)
 class Memories:
-    """What this node remembers of a training: after its last answer, and before it.
+    """What a node remembers of a training: after its answer of one turn, and before that answer.
 
-    A server that died goes on from a checkpoint and asks its last question again: the client then
-    answers it from what it remembered before.
+    Where the server has not heard that answer (it was lost, or the server died and goes on from a
+    checkpoint), the client goes back to what was before it.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.state = context.state
+    training: str = ""
+    turn: int = 0
+    before_turn: int = 0
+    now: Arrays = field(default_factory=dict)
+    before: Arrays = field(default_factory=dict)
 
-    def at(self, question: Question) -> dict[str, NDArray[Any]]:
-        """The memories that a question finds; another training's are put away."""
-        known = self.state.config_records.get(_TRAINING)
-        if known is None or known["name"] != question.training:
-            self.state[_TRAINING] = ConfigRecord(
-                {"name": question.training, "turn": 0, "before": 0}
-            )
-            for place in (_MEMORY, _BEFORE):
-                self.state.pop(place, None)
+    def at(self, question: Question) -> Arrays:
+        """The memories that a question finds; those of another training are put away."""
+        if self.training != question.training and not question.last:
             return {}
-        if question.turn > int(known["turn"]):  # type: ignore[arg-type]
-            return self._read(_MEMORY)
-        if question.turn > int(known["before"]):  # type: ignore[arg-type]
-            return self._read(_BEFORE)
+        if self.training == question.training and question.last >= self.before_turn:
+            return self.now if question.last >= self.turn else self.before
         raise HeadstartError(
-            f"training: expected a question after number {known['before']!r}, got number "
-            f"{question.turn}: what this client remembered then is gone"
+            f"training: expected to go on after question {question.last}, of which this client "
+            "remembers nothing any more; begin a new training"
         )
 
-    def keep(
-        self,
-        question: Question,
-        before: Mapping[str, NDArray[Any]],
-        now: Mapping[str, NDArray[Any]],
-    ) -> None:
-        """Remember what an answer changed, and what was before it."""
-        known = self.state.config_records[_TRAINING]
-        again = question.turn <= int(known["turn"])  # type: ignore[arg-type]
-        earlier = known["before"] if again else known["turn"]
-        self.state[_TRAINING] = ConfigRecord(
-            {"name": question.training, "turn": question.turn, "before": earlier}
-        )
-        self.state[_BEFORE] = ArrayRecord({key: Array(array) for key, array in before.items()})
-        self.state[_MEMORY] = ArrayRecord({key: Array(array) for key, array in now.items()})
+    def after(self, question: Question, now: Arrays) -> Memories:
+        """With what the answer to a question leaves."""
+        known = question.training == self.training
+        turn = (self.turn if question.last >= self.turn else self.before_turn) if known else 0
+        return Memories(question.training, question.turn, turn, now, self.at(question))
 
-    def _read(self, place: str) -> dict[str, NDArray[Any]]:
-        kept = self.state.array_records.get(place)
-        return {} if kept is None else {key: array.numpy() for key, array in kept.items()}
+    def to_bytes(self) -> bytes:
+        about = {"training": self.training, "turn": self.turn, "before_turn": self.before_turn}
+        arrays = {
+            f"{place}/{name}": np.ascontiguousarray(array)
+            for place in ("now", "before")
+            for name, array in getattr(self, place).items()
+        }
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        return wire.encode(_MEMORIES, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Memories:
+        arrays = wire.decode_file(data, _MEMORIES)
+        about = json.loads(arrays.pop("about").tobytes())
+        places: dict[str, dict[str, NDArray[Any]]] = {"now": {}, "before": {}}
+        for key, array in arrays.items():
+            place, _, name = key.partition("/")
+            places[place][name] = array
+        return cls(**about, **places)
+
+
+def remembered(node: NodeSettings, context: Context) -> Memories:
+    """In the node's private folder, which outlives a run; or in its state of this run."""
+    if node.folder:
+        path = _memories_path(node)
+        return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
+    kept = context.state.config_records.get(_STATE)
+    return Memories() if kept is None else Memories.from_bytes(bytes(kept["bytes"]))  # type: ignore[arg-type]
+
+
+def remember(memories: Memories, node: NodeSettings, context: Context) -> None:
+    if node.folder:
+        write_bytes(_memories_path(node), memories.to_bytes())
+    else:
+        context.state[_STATE] = ConfigRecord({"bytes": memories.to_bytes()})
+
+
+def _memories_path(node: NodeSettings) -> Path:
+    return private_folder(Path(node.folder).expanduser()) / "memories.safetensors"
 
 
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:

@@ -24,7 +24,15 @@ from headstart.deploy.flower.messages import Question, Reply, packed
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import ClientFailure
 from headstart.errors import DataError, HeadstartError, NoAnswerError, WireError
-from headstart.federation.protocol import Answer, Arrays, Step, added, chosen, step_kind
+from headstart.federation.protocol import (
+    Answer,
+    Arrays,
+    Step,
+    added,
+    broadcast_bytes,
+    chosen,
+    step_kind,
+)
 from headstart.statistics.wire import Limits
 
 TOGETHER = 8  # replies fetched at once: what the server holds does not grow with clients
@@ -36,8 +44,9 @@ class FlowerFederation:
     """Clients on other machines, by name. `nodes`: Flower's number of each.
 
     `deadline`: seconds that a step may take. `failures`: everything that was expected and did not
-    come, or was refused. `run` tells the trainings of one run from those of another; `turn` counts
-    the questions of a training, by which a client knows one that is asked again.
+    come, or was refused. `run` tells the trainings of one run from those of another. `turn` counts
+    the questions of a training and `last` holds the turn of each client's last answer, by which a
+    client knows what of its memories the server has not heard of.
     """
 
     grid: Grid
@@ -51,6 +60,7 @@ class FlowerFederation:
     run: str = ""
     training: str = ""
     turn: int = 0
+    last: dict[str, int] = field(default_factory=dict)
     nonces: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,6 +96,7 @@ class FlowerFederation:
             precision=self.precision,
             training=self.training,
             turn=self.turn,
+            last=self.last.get(name, 0),
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
         )
@@ -159,15 +170,21 @@ class FlowerFederation:
     def answers(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Answer]:
-        """Of those who answer something that can be read; the others are among the failures."""
+        """Of those who answer something that can be read; the others are among the failures.
+
+        Bytes down are the method's, as a simulation counts them. (What a client keeps for a
+        training goes with every question here.)
+        """
         kind = step_kind(step.name).answer_type(step)
-        down = sum(array.nbytes for array in (broadcast or {}).values())
+        every, once = broadcast_bytes(step, broadcast or {})
         for name, reply in self.replies(step, broadcast, cohort):
             try:
                 statistic = kind.from_bytes(reply.payload, self.limits)
             except WireError as error:
                 self.failures.append(ClientFailure(name, error.code, f"{name}: {error}"))
                 continue
+            down = every if name in self.last else every + once
+            self.last[name] = self.turn
             yield Answer((name,), statistic, len(reply.payload), down, reply.payload)
 
     def total(
@@ -195,14 +212,14 @@ class FlowerFederation:
     # -- trainings -----------------------------------------------------------------------------
 
     def begin_training(self, name: str) -> None:
-        """Clients put their memories away when they hear a new name."""
-        self.training, self.turn = f"{self.run}/{name}", 0
+        """Clients put their memories away when they hear a new name; "" leaves them alone."""
+        self.training, self.turn, self.last = name and f"{self.run}/{name}", 0, {}
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """Clients keep their memories themselves; a resumed server tells them where it goes on."""
-        about = json.dumps({"training": self.training, "turn": self.turn}).encode()
-        return {"training": np.frombuffer(about, np.uint8)}
+        about = {"training": self.training, "turn": self.turn, "last": self.last}
+        return {"training": np.frombuffer(json.dumps(about).encode(), np.uint8)}
 
     def restore(self, arrays: Arrays) -> None:
         about = json.loads(arrays["training"].tobytes())
-        self.training, self.turn = str(about["training"]), int(about["turn"])
+        self.training, self.turn, self.last = about["training"], about["turn"], about["last"]

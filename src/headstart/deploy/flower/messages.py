@@ -20,6 +20,7 @@ from headstart.federation.protocol import Arrays, Step
 _ABOUT, _ARRAYS, _UPLOAD = "about", "arrays", "upload"
 _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
 VERSION = 2  # of questions and replies
+_TOLD = ("precision", "training", "turn", "last", "news", "nonce")
 _LONGEST = 20_000  # characters about an answer
 
 
@@ -32,8 +33,9 @@ class Question:
     """One thing asked of one client; without a step there is only news.
 
     `precision` is that of the wire. `training` names the training a client's memories belong to: a
-    client that hears a new name begins without memories; `turn` is its place among the questions of
-    that training. `news`: what became of its last upload.
+    client that hears a new name begins without memories. `turn` is its place among the questions of
+    that training, `last` the turn of this client's last answer that the server has (0: none), to
+    which a client goes back. `news`: what became of its last upload.
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
     keep one node from answering a question to another whose identity it can guess.
     """
@@ -43,6 +45,7 @@ class Question:
     precision: str | None = None
     training: str = ""
     turn: int = 0
+    last: int = 0
     news: Mapping[str, Any] | None = None
     nonce: str = ""
 
@@ -57,6 +60,7 @@ class Question:
             "precision": self.precision,
             "training": self.training,
             "turn": self.turn,
+            "last": self.last,
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
         }
@@ -74,7 +78,7 @@ class Question:
                 )
             step = None if about["step"] is None else Step(*about["step"])
             arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
-            told = (about[key] for key in ("precision", "training", "turn", "news", "nonce"))
+            told = (about[key] for key in _TOLD)
             return cls(step, arrays, *told)
         except HeadstartError:
             raise

@@ -240,6 +240,7 @@ class Server:
             (self.settings.dimension,),
             self.extractor,
             checkpoint=self._checkpoint(pipeline),
+            arriving=False,  # the collection solved and tested it, and the ledger keeps the total
             watch=self._watch,
         )
         began = time.perf_counter()
