@@ -69,9 +69,9 @@ def measured(client, head, round_):
 def assert_total(total, data, head, visits):
     """The sum of every client's statistic of the round of its last accepted visit."""
     expected = sum(measured(data[name], head, round_) for name, round_ in visits.items())
-    np.testing.assert_allclose(total.vector, expected, atol=1e-4)
+    np.testing.assert_allclose(total.vector, expected, atol=1e-9)
     counted = sum(len(data[name].labels) for name in visits)
-    assert total.vector[-3:].sum() == pytest.approx(counted, abs=1e-4)
+    assert total.vector[-3:].sum() == pytest.approx(counted)
 
 
 FATES = st.sampled_from(["accepted", "lost before", "lost after", "not asked"])
@@ -157,7 +157,7 @@ def test_the_head_of_the_total_is_the_head_of_the_pooled_samples(head):
         np.concatenate([getattr(c, at) for c in data.values()]) for at in ("features", "labels")
     )
     pooled = head.solve(head.measure(features_of(build(SPEC), network(2), x), y))
-    np.testing.assert_allclose(found.weights, pooled.weights, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.weights, pooled.weights, rtol=1e-6, atol=1e-9)
 
 
 def test_tags_name_nobody_and_are_those_of_the_cohort_alone():
