@@ -1,6 +1,5 @@
 """A Ray cluster gives the simulator's results, in exact mode bit for bit, for any workers."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +15,6 @@ from headstart.pipeline.sources import Source, folders
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
 
 
 def clients(count=7, dimension=5, classes=3, seed=0):

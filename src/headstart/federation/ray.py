@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Answer, Arrays, ClientData, Step, added, chosen, step_kind
-from headstart.federation.simulator import Simulator
+from headstart.federation.simulator import Simulator, pack_memories, unpack_memories
 from headstart.optional import require
 
 Held = ClientData | Callable[[], ClientData]  # samples, or how a worker gets them
@@ -118,21 +117,20 @@ class RayFederation:
             _got(actor.begin_training.remote(name))
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """Every worker's, under its number."""
-        return {
-            f"{number}/{key}": array
-            for number, (actor, _) in enumerate(self._asked(None))
-            for key, array in _got(actor.snapshot.remote()).items()
-        }
+        """As of one simulator: clients may be dealt over other workers when it is restored."""
+        memories: dict[str, dict[str, NDArray[Any]]] = {}
+        met: set[str] = set()
+        for actor, names in self._asked(None):
+            own, known = unpack_memories(names, _got(actor.snapshot.remote()))
+            memories |= own
+            met |= known
+        return pack_memories(self.clients, memories, met)
 
     def restore(self, arrays: Arrays) -> None:
-        for number, (actor, _) in enumerate(self._asked(None)):
-            own = {
-                key.removeprefix(f"{number}/"): np.array(array)
-                for key, array in arrays.items()
-                if key.startswith(f"{number}/")
-            }
-            _got(actor.restore.remote(own))
+        memories, met = unpack_memories(self.clients, arrays)
+        for actor, names in self._asked(None):
+            own = {name: memories[name] for name in names if name in memories}
+            _got(actor.restore.remote(pack_memories(names, own, met.intersection(names))))
 
     def _asked(self, cohort: Sequence[str] | None) -> list[tuple[Any, list[str]]]:
         """Each worker with those of the cohort it holds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,21 +133,39 @@ class Simulator:
             client.memory.clear()
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
-        """The clients' memories by the client's place, and who has met this training."""
-        arrays = {
-            f"memory/{place}/{name}": array
-            for place, client in enumerate(self.data.values())
-            for name, array in client.memory.items()
-        }
-        met = json.dumps(sorted(self._met)).encode()
-        return {**arrays, "met": np.frombuffer(met, np.uint8)}
+        memories = {name: client.memory for name, client in self.data.items()}
+        return pack_memories(self.clients, memories, self._met)
 
     def restore(self, arrays: Arrays) -> None:
         self.begin_training("")
-        clients = list(self.data.values())
-        for key, array in arrays.items():
-            if key == "met":
-                self._met.update(json.loads(array.tobytes()))
-                continue
-            _, place, name = key.split("/", 2)
-            clients[int(place)].memory[name] = array
+        memories, met = unpack_memories(self.clients, arrays)
+        self._met.update(met)
+        for name, memory in memories.items():
+            self.data[name].memory.update(memory)
+
+
+def pack_memories(
+    clients: Sequence[str], memories: Mapping[str, Arrays], met: Collection[str]
+) -> dict[str, NDArray[Any]]:
+    """Memories by the client's place among `clients`, and who has met this training."""
+    arrays = {
+        f"memory/{place}/{kind}": array
+        for place, name in enumerate(clients)
+        for kind, array in memories.get(name, {}).items()
+    }
+    return {**arrays, "met": np.frombuffer(json.dumps(sorted(met)).encode(), np.uint8)}
+
+
+def unpack_memories(
+    clients: Sequence[str], arrays: Arrays
+) -> tuple[dict[str, dict[str, NDArray[Any]]], set[str]]:
+    """(memories by client, who has met the training) of what `pack_memories` made."""
+    memories: dict[str, dict[str, NDArray[Any]]] = {}
+    met: set[str] = set()
+    for key, array in arrays.items():
+        if key == "met":
+            met.update(json.loads(array.tobytes()))
+            continue
+        _, place, kind = key.split("/", 2)
+        memories.setdefault(clients[int(place)], {})[kind] = array
+    return memories, met
