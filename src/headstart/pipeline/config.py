@@ -179,7 +179,7 @@ class RunConfig(BaseModel):
 
 def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
     """A pipeline, checked against the catalogues of heads, algorithms and personalizations."""
-    if isinstance(said, list):
+    if not isinstance(said, (str, Pipeline)):
         said = Pipeline.from_plain(said)
     kinds = {name: _kind(gradient.make(name)) for name in gradient.catalogue()}
     return parse(str(said), heads=list(heads.federated()), algorithms=kinds)
