@@ -16,8 +16,8 @@ from headstart import HeadstartError
 from headstart.federation.protocol import STEPS, step_kind
 from headstart.optional import EXTRAS
 from headstart.pipeline.config import make_config
-from headstart.pipeline.experiment import prepare
 from headstart.pipeline.costs import Meter
+from headstart.pipeline.experiment import prepare
 
 PILLOW = {"PIL"}  # which matplotlib brings
 PACKAGES = {package for packages in EXTRAS.values() for package in packages} - PILLOW
@@ -169,9 +169,7 @@ def test_a_node_without_torch_says_so_when_it_is_asked_to_train(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     step_kind("measure")
     monkeypatch.delitem(STEPS, "update", raising=False)
-    for module in [name for name in sys.modules if name.startswith("headstart.gradient.")]:
-        monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(HeadstartError, match=r"torch is needed .*headstart\[torch\]"):
+    with pytest.raises(HeadstartError, match=r"^step update: torch is needed .*headstart\[torch\]"):
         step_kind("update")
 
 

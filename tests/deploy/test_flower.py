@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads
 from headstart.deploy import steps as answers
 from headstart.deploy.flower.collect import due
-from headstart.deploy.flower.recorded import label_counts
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Answer, Question
+from headstart.deploy.flower.recorded import label_counts
 from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
 from headstart.deploy.ledger import Ledger
-from headstart.deploy.nodes import Node, Registry, ClientFailure, online
+from headstart.deploy.nodes import ClientFailure, Node, Registry, online
 from headstart.federation import steps
 from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator
@@ -217,9 +217,10 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
 
 def trainings():
     """Every other step whose answer holds features, on three classes of four dimensions."""
+    from headstart.gradient.follow import follow
+
     from headstart.data.backbones.preprocess import Preprocess
     from headstart.federation.channels import channels
-    from headstart.gradient.follow import follow
     from headstart.gradient.models import Spec
     from headstart.gradient.steps import Job, ahead, broadcast, update
 

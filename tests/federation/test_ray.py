@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from headstart.deploy.cluster import Cluster, Source, folders
 
 from headstart import HeadstartError, heads
-from headstart.deploy.cluster import Cluster, Source, folders
 from headstart.errors import DataError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData

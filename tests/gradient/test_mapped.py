@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from headstart.gradient.follow import features_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import DataError, HeadstartError
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
-from headstart.gradient.follow import features_of
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Model, Spec, initial, mapped
 from headstart.gradient.steps import Job

@@ -11,9 +11,9 @@ from collections import Counter
 from math import comb
 
 import pytest
+from headstart.privacy.secure_sum import carry
 
 from headstart.privacy.refusals import Abort
-from headstart.privacy.secure_sum import carry
 
 from .parties import Round
 

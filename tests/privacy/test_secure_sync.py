@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from headstart.privacy.secure_sum import SecureSync, carry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, Sync
 from headstart.privacy.groups import Book, check_sums, smallest_part
 from headstart.privacy.refusals import Abort
-from headstart.privacy.secure_sum import SecureSync, carry
 from headstart.privacy.terms import Policy
 
 from .parties import Round, statistics

@@ -30,6 +30,14 @@ def catalogue() -> dict[str, Callable[..., Recipe]]:
     return dict(sorted(found.items()))
 
 
+def name_of(method: Callable[..., Recipe]) -> str:
+    """The name of a method, given as the function that makes its recipe; another is refused."""
+    for name, known in catalogue().items():
+        if known is method:
+            return name
+    raise HeadstartError(f"algorithm: expected one of {', '.join(catalogue())}, got {method!r}")
+
+
 @functools.cache
 def settings_of(name: str) -> tuple[str, ...]:
     """What a method can be told: its own, and the term that any takes."""
@@ -37,7 +45,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe from its name and settings, as a sentence, a config or a step says them."""
+    """A recipe from its name and settings, as a pipeline, a config or a step says them."""
     known = catalogue()
     if name not in known:
         raise HeadstartError(f"algorithm: expected one of {', '.join(known)}, got {name!r}")

@@ -27,6 +27,15 @@ def federated() -> dict[str, type[Any]]:
     return {name: cls for name, cls in catalogue().items() if hasattr(cls, "measure")}
 
 
+def name_of(head: Any) -> str:
+    """The name of a head, given as its class or an instance; another object is refused."""
+    kind = head if isinstance(head, type) else type(head)
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or catalogue().get(name) is not kind:
+        raise HeadstartError(f"head: expected one of {', '.join(federated())}, got {head!r}")
+    return name
+
+
 def make(name: str, settings: dict[str, Any] | None = None) -> Any:
     """A head from its name and settings, as a config or a step names it."""
     known = federated()

@@ -27,7 +27,7 @@ def paper_name(name: str) -> str:
 def _titles(name: str) -> list[str]:
     head = heads.catalogue().get(name)
     if head is not None:
-        return [getattr(head, "notation", ""), head.title]
+        return head.title.split(" / ")  # "LDA / FedCGS"
     method = gradient.catalogue().get(name)
     text = (method.__doc__ or sys.modules[method.__module__].__doc__ or "") if method else ""
     found = _TITLE.match(text)
