@@ -125,10 +125,8 @@ def test_secure_sums_are_the_simulators_and_single_clients_are_not_seen(result_o
     assert plain.personal is not None
     assert masked.personal is None
     assert plain.notes == ()
-    assert [note.split(":")[0] for note in masked.notes] == [
-        "Not calibrated",
-        "No personal accuracy",
-    ]
+    refused = ["Not calibrated", "No personal accuracy"]
+    assert [note.split(":")[0] for note in masked.notes] == refused
     stated = result_of("federation.group_size=10", "federation.secure=true", "temperature=0.3")
     assert stated.head.temperature == 0.3
     assert [note.split(":")[0] for note in stated.notes] == refused[1:]
