@@ -84,7 +84,7 @@ def test_add_and_forget(headstart):
 
 def test_run_takes_a_file_and_changes(headstart, tmp_path):
     (tmp_path / "c.yaml").write_text("data: digits\npartition: {name: iid, clients: 4}\n")
-    assert "7 clients" in headstart("run", "c.yaml", "partition.clients=7", "heads=fedncm")
+    assert "7 clients" in headstart("run", "c.yaml", "partition.clients=7", "pipeline=fedncm")
 
 
 def test_a_temperature_can_be_stated(headstart, tmp_path):

@@ -112,10 +112,11 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
 )
 def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     """Whatever a command was doing: here each is interrupted at its first step."""
-    from headstart import cli
-    from headstart.console import err
     from headstart.runs import doctor
     from headstart.runs import grid as grids
+
+    from headstart import cli
+    from headstart.console import err
 
     def stop(*_, **__):
         raise KeyboardInterrupt

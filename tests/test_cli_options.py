@@ -5,13 +5,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import typer
+from headstart.runs.config import make_config
+from headstart.runs.federate import prepare
 
 from headstart import HeadstartError
 from headstart.cli import app
 from headstart.cli.options import ColumnOptions, FeatureOptions, SplitOptions, config_of
 from headstart.data.datasets import Dataset, load
-from headstart.runs.config import make_config
-from headstart.runs.federate import prepare
 
 COMMANDS = typer.main.get_command(app).commands
 GRIDS = {f"grid {name}": one for name, one in COMMANDS["grid"].commands.items()}

@@ -13,12 +13,11 @@ import pytest
 from PIL import Image
 
 from headstart import HeadstartError
-from headstart.deploy.steps import made_ready
-from headstart.federation.protocol import Step
+from headstart.federation.protocol import STEPS, step_kind
 from headstart.optional import EXTRAS
 from headstart.pipeline.config import make_config
-from headstart.pipeline.experiment import prepare
 from headstart.pipeline.costs import Meter
+from headstart.pipeline.experiment import prepare
 
 PILLOW = {"PIL"}  # which matplotlib brings
 PACKAGES = {package for packages in EXTRAS.values() for package in packages} - PILLOW
@@ -71,7 +70,7 @@ def imported(tmp_path):
 
 
 def results(folder):
-    return {**json.loads((folder / "results.json").read_text()), "seconds": 0}
+    return {**json.loads((folder / "results.json").read_text()), "seconds": 0, "created": ""}
 
 
 @pytest.mark.parametrize(
@@ -89,17 +88,17 @@ def test_closed_forms_need_no_torch_and_do_not_import_it(headstart, tmp_path, pi
 
 def test_closed_forms_are_compared_without_torch(headstart, tmp_path):
     said = headstart("compare", "Fed3R", "OLL(LDA)", "--data", "digits", "--out", "both")
-    assert "OLL(lda)" in said
+    assert "OLL(LDA)" in said
     assert (tmp_path / "both" / "report.html").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "phase"),
     [
-        (("run", "Fed3R + FedAvg-3(head)", "--data", "nothing.csv"), "fedavg-3"),
+        (("run", "Fed3R + FedAvg-3(head)", "--data", "nothing.csv"), "FedAvg-3"),
         (("run", "none", "--data", "nothing.csv"), "none"),
         (("run", "OLL(Fed3R) + FP(head)", "--data", "nothing.csv"), "FP(ψ)"),
-        (("compare", "Fed3R", "Fed3R + Ditto-3", "--data", "nothing.csv"), "ditto-3"),
+        (("compare", "Fed3R", "Fed3R + Ditto-3", "--data", "nothing.csv"), "Ditto-3"),
     ],
 )
 def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, words, phase):
@@ -168,15 +167,16 @@ def test_doctor_says_yes_where_all_of_an_extra_is_there(headstart):
 
 def test_a_node_without_torch_says_so_when_it_is_asked_to_train(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    made_ready(Step("measure", {}))
-    with pytest.raises(HeadstartError, match=r"^step update: torch is .*headstart\[torch\]"):
-        made_ready(Step("update", {}))
+    step_kind("measure")
+    monkeypatch.delitem(STEPS, "update", raising=False)
+    with pytest.raises(HeadstartError, match=r"^step update: torch is needed .*headstart\[torch\]"):
+        step_kind("update")
 
 
 def test_the_cost_of_an_extractor_is_counted_where_torch_is(monkeypatch):
     config = make_config({"data": "digits", "partition": {"name": "iid", "clients": 3}})
     made = {"name": "squeezenet1_1", "preprocess": {"size": 64}}
-    prepared = replace(prepare(config), extractor=made)
-    assert Meter.of(prepared).forward > 1e6
+    context = replace(prepare(config), extractor=made).context()
+    assert Meter.of(context).forward > 1e6
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert Meter.of(prepared).forward == 0
+    assert Meter.of(context).forward == 0

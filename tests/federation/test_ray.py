@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from headstart.deploy.cluster import Cluster, Source, folders
 
 from headstart import HeadstartError, heads
 from headstart.errors import DataError

@@ -1,6 +1,7 @@
 """Shifted colours and FedRDN as options of a run: what clients and the test set see, and say so."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,10 +21,9 @@ from headstart.gradient.steps import Job, groups
 from headstart.pipeline.change import add
 from headstart.pipeline.checkpoint import Checkpoint
 from headstart.pipeline.config import make_config, parsed
-from headstart.pipeline.execute import run
 from headstart.pipeline.experiment import prepare
-from headstart.pipeline.training import tell
-from headstart.pipeline.stories import compare, run_sentence
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.run import compare, run_config, simulate
 from headstart.statistics import wire
 
 SIDE, CLIENTS = 8, 6
@@ -48,6 +48,15 @@ def told(photos, **more):
     return make_config({**given, "cohort": 3, **more})
 
 
+def run(config, path):
+    (result,) = run_config(config, path).runs
+    return result
+
+
+def timeless(result):
+    return replace(result, seconds=None, created="")
+
+
 def bytes_of(features):
     """Rows of normalized pixels as the bytes they were."""
     return np.rint(255 * unit_images(features, IMAGENET_MEAN, IMAGENET_STD)).astype(int)
@@ -64,8 +73,8 @@ def test_clients_and_test_images_are_shifted_in_three_even_groups(photos):
     counts = [int((colours.test == name).sum()) for name in CHANNELS]
     assert max(counts) - min(counts) <= 1
     assert sum(counts) == len(moved.test)
-    for name, client in moved.simulator.data.items():
-        before = plain.simulator.data[name]
+    for name, client in moved.clients.items():
+        before = plain.clients[name]
         assert np.array_equal(client.labels, before.labels)
         for part in ("features", "test_features"):
             was, now = bytes_of(getattr(before, part)), bytes_of(getattr(client, part))
@@ -99,12 +108,11 @@ def test_every_source_is_shifted_before_it_is_resized(photos):
 
 
 def test_a_shift_also_reaches_an_extractor_that_stays_as_it_is(photos, tmp_path):
-    """The heads of a run without phases; results and model say it, and a new client is refused."""
+    """A head alone; results and model say it, and a new client is refused."""
     config = make_config({"data": str(photos), "extractor": f"pixels-{SIDE}", "shift": 2})
     results = run(config, tmp_path / "run")
-    assert results["title"].endswith("colours shifted by 2")
-    assert results["data"]["images"]["shift"] == 2
-    assert results["exact"]["same"]
+    assert results.data.shift == 2
+    assert results.head.digest == results.pooled.digest
     assert LinearHead.load(tmp_path / "run" / "model.safetensors").provenance["shift"] == 2
     with pytest.raises(HeadstartError, match="shift: expected a run of images as they are"):
         add(tmp_path / "run", "late", str(photos))
@@ -113,11 +121,11 @@ def test_a_shift_also_reaches_an_extractor_that_stays_as_it_is(photos, tmp_path)
 def test_accuracy_by_domain_is_told(photos, tmp_path):
     found = compare(["Fed3R", "Fed3R + FedAvg-1(f)"], told(photos, shift=2), tmp_path / "both")
     prepared = prepare(told(photos, shift=2))
-    for one in found:
-        by, test = one["images"]["accuracy"], prepared.colours.test
-        mean = sum(by[name] * (test == name).mean() for name in CHANNELS)
-        assert mean == pytest.approx(one["accuracy"])
-        assert one["images"]["clients"] == prepared.colours.clients
+    for (one,) in (result.runs for result in found):
+        test = prepared.colours.test
+        mean = sum(one.domains[name] * (test == name).mean() for name in CHANNELS)
+        assert mean == pytest.approx(one.accuracy)
+        assert {client.client: client.domain for client in one.clients} == prepared.colours.clients
     page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
     assert "Images are shifted by δ = 2" in page
     assert "Test images with more" in page
@@ -126,8 +134,8 @@ def test_accuracy_by_domain_is_told(photos, tmp_path):
 
 def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
     prepared = prepare(told(photos, shift=2, augment="fedrdn"))
-    sentence = parsed("none + FedAvg-1(f) + FedAlt-4(head)")
-    whole = tell(prepared, sentence)[0]
+    pipeline = parsed("none + FedAvg-1(f) + FedAlt-4(head)")
+    whole = simulate(prepared, pipeline)[0]
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
@@ -135,11 +143,11 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tell(prepared, sentence, checkpoint=checkpoint, watch=stop)
+        simulate(prepared, pipeline, checkpoint=checkpoint, watch=stop)
     fresh = prepare(told(photos, shift=2, augment="fedrdn"))
-    again = tell(fresh, sentence, checkpoint=checkpoint)[0]
-    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
-    assert again["images"]["accuracy"]
+    again = simulate(fresh, pipeline, checkpoint=checkpoint)[0]
+    assert timeless(again) == timeless(whole)
+    assert again.domains
 
 
 # -- FedRDN ----------------------------------------------------------------------------------------
@@ -148,11 +156,11 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
 def test_each_client_sees_its_images_by_its_own_channels(photos):
     plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
     pairs = []
-    for name, client in plain.simulator.data.items():
+    for name, client in plain.clients.items():
         images = unit_images(client.features, IMAGENET_MEAN, IMAGENET_STD)
         pair = rdn.channel_statistics(images)
         pairs.append(pair)
-        now = seen.simulator.data[name]
+        now = seen.clients[name]
         expected = rdn.own(images, pair).reshape(now.features.shape)
         np.testing.assert_allclose(now.features, expected, rtol=1e-5, atol=1e-5)
         held = unit_images(client.test_features, IMAGENET_MEAN, IMAGENET_STD)
@@ -170,11 +178,11 @@ def test_each_client_sees_its_images_by_its_own_channels(photos):
 
 def test_training_sees_every_image_as_some_client_each_time(photos):
     plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
-    job = Job("fedavg", tell(seen, parsed("none"))[1].spec, train="model")
-    name = seen.simulator.clients[0]
-    client, table = seen.simulator.data[name], seen.colours.table
+    job = Job("fedavg", simulate(seen, parsed("none"))[1].spec, train="model")
+    name = seen.federation.clients[0]
+    client, table = seen.clients[name], seen.colours.table
     before = client.features.copy()
-    raw = unit_images(plain.simulator.data[name].features, IMAGENET_MEAN, IMAGENET_STD)
+    raw = unit_images(plain.clients[name].features, IMAGENET_MEAN, IMAGENET_STD)
     looks = np.stack(  # K×n×3×h×w: every image as every client
         [
             rdn.own(raw, rdn.ChannelStatistics(mean, deviation))
@@ -220,24 +228,24 @@ def test_looks_are_drawn_by_the_secret_and_the_step():
 
 def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photos, tmp_path):
     text = "Fed3R + FedAvg-2(f) + FP-1(f)"
-    config = told(photos, augment="fedrdn", phases=text)
-    one = run_sentence(config, tmp_path / "one")
-    two = run_sentence(config, tmp_path / "two")
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    config = told(photos, augment="fedrdn", pipeline=text)
+    one = run(config, tmp_path / "one")
+    two = run(config, tmp_path / "two")
+    assert timeless(one) == timeless(two)
     models = [tmp_path / name / "model.safetensors" for name in ("one", "two")]
     assert models[0].read_bytes() == models[1].read_bytes()
     held = wire.decode_file(models[0].read_bytes(), "model")
     about = json.loads(held["about"].tobytes())["images"]
     assert about["augment"] == "fedrdn"
     assert len(about["outside"]["mean"]) == 3
-    plain = run_sentence(told(photos, phases=text), tmp_path / "plain")
-    assert plain["images"] is None
-    assert one["curve"] != plain["curve"]
-    more = one["curve"][0]["up"] - plain["curve"][0]["up"]
+    plain = run(told(photos, pipeline=text), tmp_path / "plain")
+    assert (one.data.augment, plain.data.augment) == ("fedrdn", None)
+    assert one.curve != plain.curve
+    more = one.curve[0].up - plain.curve[0].up
     assert CLIENTS * 6 * 8 <= more < CLIENTS * 1000
-    told_more = one["curve"][0]["down"] - plain["curve"][0]["down"]
+    told_more = one.curve[0].down - plain.curve[0].down
     assert told_more == CLIENTS * CLIENTS * 6 * 8
-    assert one["curve"][0]["formula_up"] - plain["curve"][0]["formula_up"] == CLIENTS * 6 * 4
+    assert one.curve[0].formula_up - plain.curve[0].formula_up == CLIENTS * 6 * 4
     page = (tmp_path / "one" / "report.html").read_text(encoding="utf-8")
     assert "FedRDN normalizes" in page
 
@@ -275,17 +283,14 @@ def test_features_have_no_colours(photos, tmp_path):
     (tmp_path / "text.csv").write_text("text,label,client\nhello,a,x\nbye,b,y\n")
     with pytest.raises(HeadstartError, match=r"shift: expected images, .* got sentences"):
         prepare(make_config({"data": str(tmp_path / "text.csv"), "text": "text", "shift": 2}))
-    with pytest.raises(HeadstartError, match="augment: expected phases that train"):
-        run(told(photos, augment="fedrdn"), tmp_path / "run")
 
 
 def test_both_on_the_command_line(photos, tmp_path):
     options = ["-s", "network=small_cnn", "-s", f"pixels={SIDE}", "-s", "cohort=2"]
     options += ["-s", "shift=1.5", "-s", "augment=fedrdn", "--out", str(tmp_path / "out")]
-    sentences = ["none + FedAvg-1(f)", "Fed3R + FedAvg-1(φ)"]
-    done = CliRunner().invoke(app, ["compare", *sentences, "--data", str(photos), *options])
+    pipelines = ["none + FedAvg-1(f)", "Fed3R + FedAvg-1(φ)"]
+    done = CliRunner().invoke(app, ["compare", *pipelines, "--data", str(photos), *options])
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-    assert [(one["images"]["shift"], one["images"]["augment"]) for one in found] == [
-        (1.5, "fedrdn")
-    ] * 2
+    for name in ("01", "02"):
+        data = RunFolder(tmp_path / "out" / name).result().data
+        assert (data.shift, data.augment) == (1.5, "fedrdn")

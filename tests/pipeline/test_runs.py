@@ -13,16 +13,23 @@ from headstart.data.datasets import load
 from headstart.federation.simulator import Simulator
 from headstart.pipeline.change import add, forget
 from headstart.pipeline.config import dump_config, make_config, read_config
-from headstart.pipeline.execute import run
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.inputs import silent
+from headstart.pipeline.run import run_config
 
 
-def told(**more):
+def run(config, path, progress=silent):
+    """The result of the configuration's one seed."""
+    (result,) = run_config(config, path, progress=progress).runs
+    return result
+
+
+def settings(**more):
     return {
         "data": "digits",
         "partition": {"name": "dirichlet", "clients": 8, "alpha": 0.3},
-        "heads": [{"name": "fed3r", "ridge": 1.0}],
+        "pipeline": "Fed3R(ridge=1.0)",
         "held_out": 0.3,
         **more,
     }
@@ -30,7 +37,7 @@ def told(**more):
 
 @pytest.fixture
 def finished(tmp_path):
-    run(make_config(told()), tmp_path / "run")
+    run(make_config(settings()), tmp_path / "run")
     return RunFolder(tmp_path / "run")
 
 
@@ -42,31 +49,29 @@ def newcomer(tmp_path):
 
 
 def test_a_run_tells_who_gains_by_each_personal_head(finished):
-    (row,) = json.loads((finished.path / "results.json").read_text())["heads"]
-    assert (
-        list(row["personal"]) == list(row["personal_mean"]) == ["global", "oll", "prior", "ridge"]
-    )
-    assert list(row["personal_change"]) == ["oll", "prior", "ridge"]
-    change = row["personal_change"]["ridge"]
-    assert change["gain"] + change["lose"] + change["same"] <= 8
-    assert change["quantiles"]["0"] <= change["quantiles"]["0.5"] <= change["quantiles"]["1"]
+    personal = finished.result().personal
+    assert list(personal.models) == ["global", "oll", "prior", "ridge"]
+    assert personal.clients == tuple(finished.members())
+    for model in personal.models:
+        assert 0 <= personal.mean(model) <= 1
+    assert not personal.change("global").any()
+    assert len(personal.change("ridge")) == sum(tested > 0 for tested in personal.tested)
 
 
 @pytest.mark.parametrize("points", [1, 2, 5])
 def test_every_upload_is_in_the_total_however_few_the_curves_points(tmp_path, points):
-    results = run(make_config(told(curve_points=points, exact=False)), tmp_path / "few")
+    results = run(make_config(settings(curve_points=points, exact=False)), tmp_path / "few")
     total = RunFolder(tmp_path / "few").model().provenance["samples"]
-    assert total == results["data"]["samples"]
-    assert [len(head["curve"]) for head in results["heads"]] == [points]
+    assert total == results.data.samples
+    assert len(results.head.arrivals) == points
 
 
 def test_the_temperature_may_be_that_of_samples_left_out(tmp_path, finished):
-    heads = [{"name": "fed3r", "ridge": 1.0}, {"name": "fedncm"}]
-    left = run(make_config(told(heads=heads, temperature="left-out")), tmp_path / "left")
-    (plain,) = json.loads((finished.path / "results.json").read_text())["heads"]
-    assert left["heads"][0]["temperature"] > plain["temperature"]
-    for key in ("global", "oll"):
-        assert left["heads"][0]["personal"][key] == plain["personal"][key]
+    left = run(make_config(settings(temperature="left-out")), tmp_path / "left")
+    plain = finished.result()
+    assert left.head.temperature > plain.head.temperature
+    for model in ("global", "oll"):
+        assert left.personal.models[model] == plain.personal.models[model]
 
 
 def test_a_temperature_that_is_stated_is_asked_of_nobody(tmp_path, monkeypatch):
@@ -77,12 +82,12 @@ def test_a_temperature_that_is_stated_is_asked_of_nobody(tmp_path, monkeypatch):
         return total(self, step, *rest, **more)
 
     monkeypatch.setattr(Simulator, "total", watched)
-    results = run(make_config(told(temperature=0.25)), tmp_path / "stated")
+    results = run(make_config(settings(temperature=0.25)), tmp_path / "stated")
     assert "calibrate" not in asked
-    assert results["heads"][0]["temperature"] == 0.25
+    assert results.head.temperature == 0.25
     assert RunFolder(tmp_path / "stated").model().temperature == 0.25
     assert RunFolder(tmp_path / "stated").config.temperature == 0.25
-    run(make_config(told()), tmp_path / "asked")
+    run(make_config(settings()), tmp_path / "asked")
     assert "calibrate" in asked
 
 
@@ -90,7 +95,7 @@ def test_a_temperature_that_is_stated_is_asked_of_nobody(tmp_path, monkeypatch):
 def test_a_temperature_that_is_none_is_named(wrong):
     said = "config: temperature: expected training, left-out or a number above 0, got "
     with pytest.raises(hs.HeadstartError, match=said):
-        make_config(told(temperature=wrong))
+        make_config(settings(temperature=wrong))
 
 
 def test_a_run_folder_holds_what_it_promises(finished):
@@ -98,7 +103,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     assert there >= {
         "config.yaml",
         "events.jsonl",
-        "metrics.csv",
+        "curves.csv",
+        "clients.csv",
         "model.safetensors",
         "total.safetensors",
         "clients.json",
@@ -111,8 +117,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     ]
     assert events[0]["event"] == "start"
     assert events[-1]["event"] == "finished"
-    rows = list(csv.DictReader((finished.path / "metrics.csv").read_text().splitlines()))
-    assert {row["client"] for row in rows} == {"", *finished.members()}
+    rows = list(csv.DictReader((finished.path / "clients.csv").read_text().splitlines()))
+    assert {row["client"] for row in rows} == set(finished.members())
     assert len(list((finished.path / "uploads").iterdir())) == len(finished.members())
 
 
@@ -123,9 +129,9 @@ def test_the_model_is_the_pooled_one(finished):
     whole = head.measure(z, y, exact=True, bound=float(finished.config.bound))
     assert finished.load_total(head).digest() == whole.digest()
     np.testing.assert_allclose(finished.model().weights, head.solve(whole).weights)
-    results = json.loads((finished.path / "results.json").read_text())
-    assert results["exact"]["same"] is True
-    assert results["heads"][0]["accuracy"] == results["heads"][0]["pooled_accuracy"]
+    result = finished.result()
+    assert result.head.digest == result.pooled.digest == whole.digest()
+    assert result.accuracy == result.pooled.accuracy
 
 
 def test_the_saved_config_repeats_the_run(finished, tmp_path):
@@ -160,7 +166,7 @@ def test_forgetting_is_never_having_joined(finished):
 
 
 def test_forgetting_without_a_kept_upload_measures_the_data_again(tmp_path, newcomer):
-    run(make_config(told(keep_uploads=False)), tmp_path / "run")
+    run(make_config(settings(keep_uploads=False)), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     before = (folder.path / "total.safetensors").read_bytes()
     add(folder.path, "late", newcomer)
@@ -173,7 +179,7 @@ def test_forgetting_without_a_kept_upload_measures_the_data_again(tmp_path, newc
 
 
 def test_heads_of_rows_forget_too(tmp_path, newcomer):
-    run(make_config(told(heads=["fedcof"])), tmp_path / "run")
+    run(make_config(settings(pipeline="FedCOF")), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     before = folder.load_total(folder.head()).digest()
     add(folder.path, "late", newcomer)
@@ -204,7 +210,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(finished, tmp_path):
         if done == 5:
             raise Stop
 
-    config = make_config(told())
+    config = make_config(settings())
     with pytest.raises(Stop):
         run(config, tmp_path / "cut", stop)
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "cut" / "uploads").iterdir()}
@@ -217,9 +223,8 @@ def test_an_interrupted_run_goes_on_to_the_same_result(finished, tmp_path):
 
 def test_a_folder_of_another_run_is_left_alone(finished):
     with pytest.raises(hs.HeadstartError, match="another run"):
-        run(make_config(told(seed=7)), finished.path)
-    with pytest.raises(hs.HeadstartError, match="already"):
-        run(make_config(told()), finished.path)
+        run(make_config(settings(seed=7)), finished.path)
+    assert run(make_config(settings()), finished.path) == finished.result()  # read, not run
 
 
 def test_hostile_client_ids_stay_in_their_folder(finished, newcomer):
@@ -234,28 +239,27 @@ def test_every_head_can_be_the_main_one(tmp_path):
     from headstart.heads import HEADS
 
     for name in HEADS:
-        settings = {"dimension": 64, "bandwidth": "auto"} if name == "fed3r-rf" else {}
-        config = make_config(told(heads=[{"name": name, **settings}], curve_points=2))
+        said = "(dimension=64, bandwidth=auto)" if name == "fed3r-rf" else ""
+        config = make_config(settings(pipeline=name + said, curve_points=2))
         results = run(config, tmp_path / name)
-        assert 0 <= results["heads"][0]["accuracy"] <= 1
+        assert 0 <= results.accuracy <= 1
         assert RunFolder(tmp_path / name).model().provenance["method"] == name
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16", "int8"])
 def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
-    results = run(make_config(told(exact=False, precision=precision)), tmp_path / "run")
-    assert results["exact"] is None
-    assert results["heads"][0]["accuracy"] > 0.8
+    results = run(make_config(settings(exact=False, precision=precision)), tmp_path / "run")
+    assert results.pooled.digest == ""
+    assert results.accuracy > 0.8
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"partition": {"name": "iid", "n": 3, "clients": 2}}, "iid has no 'n'"),
-        ({"hed": 1}, "did you mean 'heads'"),
-        ({"heads": ["fed3s"]}, "did you mean 'fed3r'"),
-        ({"heads": [{"name": "fed3r", "rigde": 1}]}, "did you mean 'ridge'"),
-        ({"heads": []}, "heads"),
+        ({"piplines": 1}, "did you mean 'pipeline'"),
+        ({"pipeline": "fed3s"}, "did you mean 'fed3r'"),
+        ({"pipeline": []}, "pipeline: expected a list of phases"),
         ({"partition": {"name": "dirichlet", "alfa": 1}}, "did you mean 'alpha'"),
         ({"partition": "dirichlte"}, "did you mean 'dirichlet'"),
         ({"test_fraction": 2}, "test_fraction"),
@@ -266,7 +270,7 @@ def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
 )
 def test_a_wrong_config_says_what_is_wrong(change, words):
     with pytest.raises(hs.HeadstartError, match=words):
-        make_config(told(**change))
+        make_config(settings(**change))
 
 
 def test_changes_reach_inner_keys(tmp_path):
@@ -277,7 +281,7 @@ def test_changes_reach_inner_keys(tmp_path):
     assert config.seed == 4
 
 
-@pytest.mark.parametrize("text", ["", "- 1", "a: [", "data: digits\nheads: 3"])
+@pytest.mark.parametrize("text", ["", "- 1", "a: [", "data: digits\npipeline: 3"])
 def test_a_wrong_yaml_file_is_one_line(tmp_path, text):
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(hs.HeadstartError) as caught:
@@ -293,9 +297,9 @@ def test_a_hostile_yaml_file_is_one_line(tmp_path, text):
 
 
 def test_an_exponent_is_a_number(tmp_path):
-    (tmp_path / "c.yaml").write_text("data: '1e5'\nheads: {name: fed3r, ridge: 1e-3}\n")
+    (tmp_path / "c.yaml").write_text("data: '1e5'\npipeline: [{init: fed3r, ridge: 1e-3}]\n")
     config = read_config(tmp_path / "c.yaml", ["smoothing=2e-1"])
-    assert config.heads[0].settings == {"ridge": 0.001}
+    assert config.pipeline == [{"init": "fed3r", "ridge": 0.001}]
     assert config.smoothing == 0.2
     (tmp_path / "again.yaml").write_text(dump_config(config))
     assert read_config(tmp_path / "again.yaml") == config
@@ -335,14 +339,15 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
             raise KeyboardInterrupt
 
     save(0.0)
-    config = make_config({"data": str(tmp_path / "d.npz"), "bound": 2, "heads": ["fedncm"]})
+    config = make_config({"data": str(tmp_path / "d.npz"), "bound": 2, "pipeline": "FedNCM"})
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "run", stop)
     save(0.25)
     with pytest.raises(hs.HeadstartError, match="other data"):
         run(config, tmp_path / "run")
     save(0.0)
-    assert run(config, tmp_path / "run")["exact"]["same"]
+    result = run(config, tmp_path / "run")
+    assert result.head.digest == result.pooled.digest
 
 
 def test_a_forgetting_cut_short_before_the_model_is_finished_by_the_next(finished):

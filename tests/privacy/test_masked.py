@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from headstart.privacy.secure_sum import SecureSync, carry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

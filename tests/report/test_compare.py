@@ -7,8 +7,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-
-from headstart import console
 from headstart.report.compare import (
     as_csv,
     as_markdown,
@@ -21,6 +19,8 @@ from headstart.report.compare import (
 from headstart.report.compare_plots import POINTS, _series, titles
 from headstart.report.names import short
 from headstart.report.outcomes import curve, personal, reached, spent
+
+from headstart import console
 
 HOSTILE = '<script>alert("x")</script> & $x^$ | \x00\ud800'
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from headstart.report import write_report
-from headstart.report.axis import whole
 from headstart.report.html import page
 from headstart.report.places import Box, place
 from headstart.report.values import plain, points, round_size, short, size
+
+from headstart.report import write_report
+from headstart.report.axis import whole
 
 SECTIONS = (
     "As clients arrive",

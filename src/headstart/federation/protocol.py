@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart import optional
 from headstart.data.rdn import Looks
 from headstart.errors import DataError, HeadstartError
 from headstart.labels import Labels
@@ -133,10 +134,18 @@ def step_names() -> list[str]:
 def step_kind(name: str) -> StepKind:
     """What is known of a step; an unknown name is refused."""
     if name not in STEPS and name in step_names():
-        importlib.import_module(_MODULES[name])
+        _import(name)
     if name not in STEPS:
         raise HeadstartError(f"step: expected one of {', '.join(step_names())}, got {name!r}")
     return STEPS[name]
+
+
+def _import(name: str) -> None:
+    """The module of ours that registers a step; refused where the extra that it needs is missing."""
+    module = _MODULES[name]
+    if module.startswith("headstart.gradient."):
+        optional.check("torch", f"step {name}")
+    importlib.import_module(module)
 
 
 def register(
@@ -192,7 +201,7 @@ def perform(step: Step, client: ClientData, broadcast: Arrays) -> Summable:
         client = client.emptied()
     if EXTRACTOR in step.params:
         if EXTRACTOR not in VIEWS:
-            importlib.import_module(_MODULES[EXTRACTOR])
+            _import(EXTRACTOR)
         client = VIEWS[EXTRACTOR](client, step.params[EXTRACTOR], broadcast, tests=kind.tests)
     return kind.work(client, step.params, broadcast)
 

@@ -67,7 +67,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe from its name and settings, as a sentence, a config or a step says them."""
+    """A recipe from its name and settings, as a pipeline, a config or a step says them."""
     method, expected = METHODS[name], settings_of(name)
     told = dict(settings or {})
     unknown = [key for key in told if key not in expected]

@@ -181,7 +181,7 @@ class RunConfig(BaseModel):
 
 def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
     """A pipeline, checked against the heads, methods and personalizations that can be named."""
-    if isinstance(said, list):
+    if not isinstance(said, (str, Pipeline)):
         said = Pipeline.from_plain(said)
     return parse(str(said), heads=heads.HEADS, algorithms=_Kinds())
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart import optional
 from headstart.costs import (
     BYTES_A_NUMBER,
     formula_bytes,
@@ -142,11 +143,9 @@ class Meter:
 
 def _extraction(made: Mapping[str, Any]) -> float:
     """F_φ of the extractor that made the features; 0 where it cannot be known here."""
-    if made.get("name") not in NETWORKS:
-        return 0.0
-    try:
-        from headstart.gradient.flops import extractor_flops
-    except ImportError:  # counting needs torch, features in a file do not
-        return 0.0
+    if made.get("name") not in NETWORKS or optional.missing(("torch",)):
+        return 0.0  # counting needs torch, features in a file do not
+    from headstart.gradient.flops import extractor_flops
+
     side = int(made["preprocess"]["size"])
     return extractor_flops(str(made["name"]), (3, side, side))

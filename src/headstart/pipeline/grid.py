@@ -230,7 +230,7 @@ def run_grid(
     found: list[CellResult] = []
     reported, split = time.monotonic(), paper_split(prepared)
     for cell, path in places.items():
-        if cell.split != split:
+        if cell.split is None or cell.split != split:
             cell = replace(cell, paper=None)
         found.append(_cell_result(cell, _outcome(prepared, cell, path, progress), path))
         write_tables(found, root)

@@ -181,6 +181,7 @@ def client_rows(
                 own,
                 None if sent is None else round(sent),
                 None if method is None else formula_bytes(method, d, own, every),
+                experiment.colours.clients.get(name),
             )
         )
     return tuple(rows)

@@ -341,14 +341,15 @@ def head_words(head: Any) -> tuple[Any, dict[str, Value]]:
         return "none", {}
     if isinstance(head, str):
         return head, {}
+    name = heads.name_of(head)
     if isinstance(head, type):
-        return heads.name_of(head), {}
+        return name, {}
     usual = {
         field.name: field.default if field.default is not dataclasses.MISSING else None
         for field in dataclasses.fields(head)
     }
     given = {key: getattr(head, key) for key in usual}
-    return heads.name_of(head), {k: v for k, v in given.items() if v != usual[k]}
+    return name, {key: value for key, value in given.items() if value != usual[key]}
 
 
 def method_name(method: Any) -> Any:
