@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+from rich.markup import escape
 from rich.table import Table
 
 from headstart import __version__
 from headstart.cli import deploy, grid, ledger
+from headstart.cli.plugins import with_plugins
 from headstart.console import (
     bar,
     err,
@@ -421,34 +423,14 @@ def reproduce(
 
 @app.command(name="list")
 def list_command() -> None:
-    """Everything that can be named."""
-    from headstart import gradient, heads
-    from headstart.data.backbones import names as networks
-    from headstart.data.backbones import text_names
-    from headstart.data.partition import PARTITIONERS
-    from headstart.reproduce import catalogue
-    from headstart.sentences import PERSONAL
-    from headstart.statistics.base import PRECISIONS
+    """Everything that can be named, and where it comes from."""
+    from headstart.cli.listing import rows
 
     table = Table(box=None, pad_edge=False)
-    for column in ("kind", "name", "what it is"):
+    for column in ("kind", "name", "from", "what it is"):
         table.add_column(column)
-    for name, cls in heads.HEADS.items():
-        table.add_row("head", name, _first_line(cls))
-    for name, recipe in gradient.METHODS.items():
-        table.add_row("algorithm", name, _first_line(sys.modules[recipe.__module__]))
-    for name, kind in PERSONAL.items():
-        what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
-        table.add_row("at home", name, what)
-    for name, make in PARTITIONERS.items():
-        table.add_row("partition", name, _first_line(make))
-    for name, what in {**networks(), **text_names()}.items():
-        table.add_row("extractor", name, what)
-    for name, one in catalogue().items():
-        table.add_row("reproduction", name, f"{one.paper}: {one.title}")
-    table.add_row("data", "digits", "8×8 handwritten digits, embedded")
-    for name, what in PRECISIONS.items():
-        table.add_row("precision", name, what)
+    for row in rows():
+        table.add_row(*map(escape, row))
     out.print(table)
 
 
@@ -488,5 +470,4 @@ def _number(text: str) -> float | str:
         return text
 
 
-def _first_line(thing: Any) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+with_plugins(app)

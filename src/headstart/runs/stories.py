@@ -46,8 +46,11 @@ def compare(
     """Every sentence on one split, a folder each; what is finished already is not run again."""
     if not sentences:
         raise HeadstartError("compare: expected at least one sentence, got none")
+    root = Path(path)
+    for place in sorted(root.glob("[0-9]*")):
+        RunFolder(place).check_plugins()  # before their names are looked for
     read = [parsed(text) for text in sentences]
-    prepared, root = prepare(config, progress), Path(path)
+    prepared = prepare(config, progress)
     if (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
     twice = next((one for one, times in Counter(map(str, read)).items() if times > 1), None)
