@@ -7,6 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from headstart.runs.config import dump_config, make_config, parsed
+from headstart.runs.execute import run
+from headstart.runs.federate import prepare
+from headstart.runs.folder import RunFolder
+from headstart.runs.stories import compare
 
 import headstart as hs
 from headstart import gradient, heads
@@ -14,11 +19,6 @@ from headstart.data.datasets import DATASETS, load
 from headstart.federation import steps
 from headstart.federation.simulator import Simulator
 from headstart.heads import HEADS
-from headstart.runs.config import dump_config, make_config, parsed
-from headstart.runs.execute import run
-from headstart.runs.federate import prepare
-from headstart.runs.folder import RunFolder
-from headstart.runs.stories import compare
 
 pytestmark = pytest.mark.usefixtures("registered")
 SPLIT = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "curve_points": 2}

@@ -116,7 +116,7 @@ def test_what_is_registered_has_the_name_of_its_function(things):
     assert things.add(my_own) is my_own
     assert things["MyOwn"] is my_own
     assert things.entry("my-own").source == f"module {__name__}"
-    assert things.entry("ours").source == "headstart"
+    assert things.entry("ours").source == "package"
     assert things.name_of(my_own) == "my-own"
     assert things.add(my_own) is my_own  # again: no second thing
 
@@ -129,7 +129,7 @@ def test_two_things_of_one_name_are_refused_and_both_places_named(things):
         things.add(other, name="Fed_Sum")
     said = str(caught.value)
     assert said.startswith("thing: expected one 'Fed_Sum', got two: ")
-    assert f"{__name__}:fed_sum (headstart)" in said
+    assert f"{__name__}:fed_sum (package)" in said
     assert f"{__name__}:test_two_things" in said
     assert "\n" not in said
     assert things["fed-sum"] is fed_sum
@@ -242,9 +242,7 @@ def test_entry_points_of_one_name_are_refused_and_the_packages_stays(things, dis
         _ = things["x"]
     assert "one-dist 1.0" in str(caught.value)
     assert "two-dist 1.0" in str(caught.value)
-    with pytest.raises(
-        HeadstartError, match=r"expected one 'Ours', got two: .*headstart.*one-dist"
-    ):
+    with pytest.raises(HeadstartError, match=r"expected one 'Ours', got two: .*package.*one-dist"):
         _ = things["ours"]
     assert things["fed-sum"] is fed_sum
 

@@ -38,7 +38,7 @@ from headstart.errors import HeadstartError
 T = TypeVar("T")
 NAME = re.compile(r"(?!.*-[0-9]{1,12}[kK]?\Z)[^\W\d_][\w.-]*\+?")  # "-50" at the end is rounds
 QUALIFIED = re.compile(r"[\w.]+:[\w.]+")
-PACKAGE = "headstart"  # the source of what is listed here
+PACKAGE = "package"  # the source of what is listed here
 _LOCK = threading.RLock()
 _SOURCE: ContextVar[str] = ContextVar("source", default="")  # of what is being registered now
 
@@ -65,7 +65,7 @@ def natural_name(thing: Any) -> str:
 class Entry(Generic[T]):
     """A name, where it comes from, where its object is defined, and how to get that object.
 
-    `source`: "headstart", "module …", "entry point of …" or "plugin …".
+    `source`: "package", "module …", "entry point of …" or "plugin …".
     """
 
     name: str

@@ -224,7 +224,6 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
 
 def trainings():
     """Every other step whose answer holds features, on three classes of four dimensions."""
-    from headstart.gradient.follow import follow
 
     from headstart.data.backbones.preprocess import Preprocess
     from headstart.federation.channels import channels

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from headstart.deploy.cluster import Cluster, Source, folders
 
 from headstart import HeadstartError, heads
 from headstart.errors import DataError

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from headstart.gradient.follow import features_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from headstart.privacy.secure_sum import SecureSync, carry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,6 @@ from collections import Counter
 from math import comb
 
 import pytest
-from headstart.privacy.secure_sum import carry
 
 from headstart.privacy.masked import carry
 from headstart.privacy.refusals import Abort

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import typer.core
+from rich.markup import escape
 from rich.table import Table
 
 from headstart import __version__
 from headstart.cli import deploy, grid, ledger, models, runs
 from headstart.cli.interrupt import Commands
+from headstart.cli.plugins import with_plugins
 from headstart.cli.reproduce import reproduce
 from headstart.console import err, out, say, show_skipped
 from headstart.errors import HeadstartError
@@ -69,34 +71,14 @@ def _top(
 
 @app.command(name="list")
 def list_command() -> None:
-    """Everything that can be named."""
-    from headstart import gradient, heads
-    from headstart.data.backbones import names as networks
-    from headstart.data.backbones import text_names
-    from headstart.data.partition import PARTITIONERS
-    from headstart.pipeline.notation import PERSONAL
-    from headstart.reproduce import catalogue
-    from headstart.statistics.base import PRECISIONS
+    """Everything that can be named, and where it comes from."""
+    from headstart.cli.listing import rows
 
     table = Table(box=None, pad_edge=False)
-    for column in ("kind", "name", "what it is"):
+    for column in ("kind", "name", "from", "what it is"):
         table.add_column(column)
-    for name, cls in heads.HEADS.items():
-        table.add_row("head", name, _first_line(cls))
-    for name, recipe in gradient.METHODS.items():
-        table.add_row("algorithm", name, _first_line(sys.modules[recipe.__module__]))
-    for name, kind in PERSONAL.items():
-        what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
-        table.add_row("at home", name, what)
-    for name, make in PARTITIONERS.items():
-        table.add_row("partition", name, _first_line(make))
-    for name, what in {**networks(), **text_names()}.items():
-        table.add_row("extractor", name, what)
-    for name, one in catalogue().items():
-        table.add_row("reproduction", name, f"{one.paper}: {one.title}")
-    table.add_row("data", "digits", "8×8 handwritten digits, embedded")
-    for name, what in PRECISIONS.items():
-        table.add_row("precision", name, what)
+    for row in rows():
+        table.add_row(*map(escape, row))
     out.print(table)
 
 
@@ -111,5 +93,4 @@ def doctor() -> None:
     out.print(table)
 
 
-def _first_line(thing: Any) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+with_plugins(app)

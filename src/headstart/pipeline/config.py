@@ -18,7 +18,7 @@ from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
 from headstart.pipeline.notation import parse
 from headstart.pipeline.pipeline import Pipeline
-from headstart.registry import Registry
+from headstart.registry import Registry, load_plugin, plugins, require_plugins
 
 
 class _Loader(yaml.SafeLoader):
@@ -61,6 +61,14 @@ class FederationConfig(BaseModel):
     @property
     def grouped(self) -> bool:
         return self.group_size is not None
+
+
+class PluginFile(BaseModel):
+    """A file of a user's own code, as it was when the run began."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    path: str
+    sha256: str
 
 
 class RunConfig(BaseModel):
@@ -121,6 +129,7 @@ class RunConfig(BaseModel):
     writers: list[Literal["tensorboard", "mlflow", "wandb"]] = []
     curve_points: int = Field(100, ge=1, description="at most so many points of the curves")
     keep_uploads: bool = True
+    plugins: list[PluginFile] = Field([], description="files of your own to load, by their paths")
     seed: int = Field(0, ge=0, description="of the split, cohorts and initialization")
     split_seed: int | None = Field(
         None, ge=0, description="of the test split and the partition alone; none: the seed"
@@ -273,7 +282,7 @@ def make_config(told: Mapping[str, Any]) -> RunConfig:
         if key not in known:
             raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
     try:
-        return RunConfig.model_validate(dict(told))
+        return RunConfig.model_validate({**told, "plugins": _with_plugins(told.get("plugins"))})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -282,6 +291,33 @@ def make_config(told: Mapping[str, Any]) -> RunConfig:
         raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
 
 
+def _with_plugins(said: Any) -> list[dict[str, str]]:
+    """All plugins of this process, and those that are named here.
+
+    A path is loaded: who writes a configuration may name code to run. A path with a digest is what
+    a run folder has kept, perhaps somebody else's: it must have been loaded already.
+    """
+    for item in said if isinstance(said, list | tuple) else [] if said is None else [said]:
+        if isinstance(item, str | Path):
+            load_plugin(item)
+        elif isinstance(item, Mapping) and set(item) == {"path", "sha256"}:
+            require_plugins({str(item["path"]): str(item["sha256"])})
+        else:
+            raise HeadstartError(f"plugins: expected paths of .py files, got {item!r:.200}")
+    return [{"path": str(one.path), "sha256": one.sha256} for one in plugins()]
+
+
+def kept_plugins(text: bytes) -> list[PluginFile]:
+    """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
+    try:
+        told = parse_yaml(text.decode())
+        return [PluginFile.model_validate(one) for one in told.get("plugins", [])]
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
+        return []
+
+
 def dump_config(config: RunConfig) -> str:
     told = config.model_dump(mode="json")
+    if not config.plugins:
+        del told["plugins"]
     return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

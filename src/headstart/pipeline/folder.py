@@ -28,7 +28,8 @@ from headstart.errors import HeadstartError
 from headstart.federation.protocol import Answer, Step
 from headstart.files import write_bytes, write_text
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.config import RunConfig, dump_config, read_config
+from headstart.pipeline.config import RunConfig, dump_config, kept_plugins, read_config
+from headstart.registry import require_plugins
 from headstart.results import SeedResult, save_result
 from headstart.statistics.base import total
 
@@ -47,14 +48,15 @@ class RunFolder:
         except OSError as error:
             raise HeadstartError(f"output: cannot make {self.path}: {error.strerror}") from None
         write_text(self.path / "data.sha256", data)
-        write_text(self.path / "config.yaml", dump_config(config))
+        write_text(self.path / "config.yaml", dump_config(self._as_begun(config)))
 
     def check(self, config: RunConfig, data: str) -> None:
         """Refuse a place that holds something else than this run."""
         if self.path.exists() and not self.path.is_dir():
             raise HeadstartError(f"output: expected a folder, got the file {self.path}")
         if (self.path / "config.yaml").exists():
-            if self._read("config.yaml") != dump_config(config).encode():
+            self.check_plugins()
+            if not self._says(config):
                 raise HeadstartError(f"output: {self.path} holds another run; name a new folder")
             if self._read("data.sha256") != data.encode():
                 raise HeadstartError(
@@ -68,8 +70,32 @@ class RunFolder:
         """Whether this folder holds that configuration on that data."""
         if not (self.path / "config.yaml").exists():
             return False
-        same = self._read("config.yaml") == dump_config(config).encode()
-        return same and self._read("data.sha256") == data.encode()
+        return self._says(config) and self._read("data.sha256") == data.encode()
+
+    def _says(self, config: RunConfig) -> bool:
+        return self._read("config.yaml") == dump_config(self._as_begun(config)).encode()
+
+    def _as_begun(self, config: RunConfig) -> RunConfig:
+        """With the plugins that the run began with, where all of them are loaded again.
+
+        One more, or the same bytes in another place, make no other run.
+        """
+        if not (self.path / "config.yaml").exists():
+            return config
+        kept = kept_plugins(self._read("config.yaml"))
+        loaded = {plugin.sha256 for plugin in config.plugins}
+        known = all(plugin.sha256 in loaded for plugin in kept)
+        return config.model_copy(update={"plugins": kept}) if known else config
+
+    def check_plugins(self) -> None:
+        """Refuse to go on without the plugins that this run began with."""
+        if not (self.path / "config.yaml").exists():
+            return
+        try:
+            kept = kept_plugins(self._read("config.yaml"))
+            require_plugins({plugin.path: plugin.sha256 for plugin in kept})
+        except HeadstartError as error:
+            raise HeadstartError(f"output: {self.path} was begun with a plugin: {error}") from None
 
     @property
     def config(self) -> RunConfig:

@@ -174,6 +174,8 @@ def compare(
     asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
     """
     root = Path(path)
+    for place in (root, *root.glob("[0-9][0-9]"), *root.glob("**/seed-*")):
+        RunFolder(place).check_plugins()  # before their names are looked for
     said = _different(pipelines)
     for pipeline in said:
         need_extras(pipeline, config)
