@@ -188,7 +188,7 @@ class Memories:
         for key, array in arrays.items():
             place, _, name = key.partition("/")
             places[place][name] = array
-        return cls(**about, **places)
+        return cls(**about, now=places["now"], before=places["before"])
 
 
 def remembered(node: NodeSettings, context: Context) -> Memories:
