@@ -201,7 +201,7 @@ def project(root: Path, port: int) -> Story:
     assert made.exit_code == 0, made.output
     late = CliRunner().invoke(app, ["node", str(root / "fed"), SITES[3]])
     assert late.exit_code == 0, late.output
-    data = dict(zip(SITES, ready.simulator.data.values(), strict=True))
+    data = dict(zip(SITES, ready.clients.values(), strict=True))
     for name, client in {**data, "stranger": data["site-a"]}.items():
         write_csv(root / "fed" / "nodes" / name / "samples.csv", client.features, client.labels)
     (root / "fed/nodes/site-c/samples.csv").unlink()

@@ -318,6 +318,7 @@ def load_or_run(
     save(folder, result, state, context)
     if checkpoint:
         checkpoint.remove()
+    folder.event("finished", accuracy=result.accuracy)
     return result
 
 
@@ -350,7 +351,6 @@ def save(
     else:
         state.save(folder.path / "model.safetensors", context.colours.plain())
     folder.save_result(result)
-    folder.event("finished", accuracy=result.accuracy)
 
 
 def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:

@@ -276,6 +276,7 @@ class Server:
         write_report([RunResult((result,), self.output.folder.path)], self.output.folder.path)
         if context.checkpoint:
             context.checkpoint.remove()
+        self._event("finished", accuracy=result.accuracy)  # the last of all: who waits may go on
         return result
 
     def _checkpoint(self, pipeline: Pipeline) -> Any:
