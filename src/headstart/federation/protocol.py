@@ -141,7 +141,7 @@ def step_kind(name: str) -> StepKind:
 
 
 def _import(name: str) -> None:
-    """The module of ours that registers a step; refused where the extra that it needs is missing."""
+    """Import the module that registers a step of ours; refused without the extra that it needs."""
     module = _MODULES[name]
     if module.startswith("headstart.gradient."):
         optional.check("torch", f"step {name}")
