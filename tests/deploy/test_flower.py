@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads
+from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads, registry
 from headstart.deploy import steps as answers
 from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.deployed import label_counts
@@ -1035,3 +1035,96 @@ def test_messages_carry_no_pickles(nodes):
     (message,) = nodes[0].heard
     assert isinstance(message, Message)
     assert {array.stype for array in message.content["arrays"].values()} == {"numpy.ndarray"}
+
+
+# -- plugins ---------------------------------------------------------------------------------------
+
+CENTRED = Path(__file__).parents[1] / "plugin_files" / "centred.py"
+HALF = CENTRED.with_name("fed_half.py")
+
+
+def other_plugin(folder, name="centred.py"):
+    """A file of the same name, which says so when it is executed."""
+    folder.mkdir()
+    path = folder / name
+    mark = f"from pathlib import Path\nPath({str(folder / 'executed')!r}).touch()\n"
+    path.write_text(f"{CENTRED.read_text()}\n{mark}")
+    return path
+
+
+@pytest.fixture
+def plugged(nodes):
+    for node in nodes:
+        node.config["plugins"] = f"{CENTRED}, {HALF}"
+    return nodes
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_head_and_a_method_of_plugin_files_run_on_nodes(prepared, plugged, tmp_path):
+    sentence = "centred-means + fed-half-2(ψ)"
+    settings = run_settings(tmp_path, sentence=sentence, plugins=f"{CENTRED},{HALF}", cohort=3)
+    results = served(FakeGrid(plugged), settings)
+    assert [point["round"] for point in results["curve"]] == [0, 1, 2]
+    with Ledger.open(Path(settings.ledger), write=False) as ledger:
+        assert ledger.contract.plugins == {
+            path.name: registry.digest_of(path.read_bytes()) for path in (CENTRED, HALF)
+        }
+        assert (
+            ledger.total().digest()
+            == prepared.simulator.total(Step("measure", ledger.contract.step)).digest()
+        )
+    alone = replace(prepared, simulator=replace(prepared.simulator, together=False))
+    _, stage = tell(alone, parsed(sentence))
+    ours = LinearHead.load(tmp_path / "out" / "model.safetensors")
+    assert np.array_equal(ours.weights, stage.params["head.weight"].astype(np.float64))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_node_with_another_plugin_file_is_refused_in_a_line(plugged, tmp_path):
+    other = other_plugin(tmp_path / "other")
+    plugged[1].config["plugins"] = str(other)
+    plugged[2].config["plugins"] = ""
+    plugged[3].config["plugins"] = str(tmp_path / "not_here.py")
+    settings = run_settings(tmp_path, sentence="centred-means", plugins=str(CENTRED), wanted=2)
+    served(FakeGrid(plugged), settings)
+    with Ledger.open(Path(settings.ledger), write=False) as ledger:
+        assert set(ledger.members()) == {plugged[0].name, plugged[4].name}
+    told = json.loads((Path(settings.output) / "results.json").read_text())["troubles"]
+    said = {trouble["client"]: (trouble["code"], trouble["text"]) for trouble in told}
+    code, text = said[plugged[1].name]
+    assert code == "plugin"
+    assert "\n" not in text
+    assert "expected the server's centred.py (SHA-256 " in text
+    assert f"got another (SHA-256 {registry.digest_of(other.read_bytes())[:12]}…)" in text
+    assert "got none in node.toml" in said[plugged[2].name][1]
+    assert "the log of this node says why" in said[plugged[3].name][1]
+    assert str(tmp_path) not in said[plugged[3].name][1]
+    assert not (tmp_path / "other" / "executed").exists()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_node_loads_what_its_own_configuration_names_and_nothing_else(nodes, tmp_path):
+    """Whatever a server says in a question."""
+    other = other_plugin(tmp_path / "other")
+    named = {str(other): registry.digest_of(other.read_bytes())}
+    over_grid = federation(nodes, plugins=named)
+    assert list(over_grid.uploads(EXACT)) == []
+    assert {trouble.code for trouble in over_grid.troubles} == {"plugin"}
+    assert not (tmp_path / "other" / "executed").exists()
+    assert registry.plugins() == ()
+    nodes[0].config["plugins"] = str(other)
+    assert [ids for ids, _ in over_grid.uploads(EXACT)] == [(nodes[0].name,)]
+    assert (tmp_path / "other" / "executed").exists()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_ledger_asks_for_the_plugins_it_was_begun_with(plugged, tmp_path):
+    settings = run_settings(tmp_path, sentence="centred-means", plugins=str(CENTRED))
+    served(FakeGrid(plugged), settings)
+    registry._unload("headstart_plugin_centred")
+    registry._unload("headstart_plugin_fed_half")
+    with pytest.raises(HeadstartError, match=r"plugin: expected centred\.py .*; give --plugin"):
+        Ledger.open(Path(settings.ledger), write=False)
+    other = other_plugin(tmp_path / "other")
+    with pytest.raises(HeadstartError, match=r"plugin: .*/other/centred\.py has changed"):
+        served(FakeGrid(plugged), replace(settings, plugins=str(other)))

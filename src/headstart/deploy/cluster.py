@@ -4,6 +4,8 @@ A worker reads and extracts its clients' samples itself, folds their messages as
 sends one partial sum a step; the server adds as many sums as there are workers. In exact mode the
 total has the simulator's digest, whatever the number of workers.
 
+Workers load the plugin files that are loaded where the cluster is made, by their bytes.
+
 Ray serializes with pickle. It is for one trusted cluster, never a path for uploads: clients on
 other people's machines come through `headstart.deploy.flower`.
 """
@@ -23,6 +25,7 @@ from headstart.deploy.steps import made_ready
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, Upload
 from headstart.federation.simulator import Simulator
+from headstart.registry import Plugin, plugins, restore_plugin
 
 Held = ClientData | Callable[[], ClientData]  # samples, or how a worker gets them
 
@@ -88,7 +91,7 @@ class Cluster:
         names = list(self.data)
         for start in range(min(wanted, len(names))):
             own = {name: self.data[name] for name in names[start::wanted]}
-            actor = worker.remote(own, self.seed, self.precision)
+            actor = worker.remote(own, self.seed, self.precision, plugins())
             self._homes.update(dict.fromkeys(own, actor))
 
     @property
@@ -145,15 +148,24 @@ class Cluster:
 
 
 class _Worker:
-    """Some clients, in a simulator of their own."""
+    """Some clients, in a simulator of their own, with the plugins of who started it."""
 
-    def __init__(self, held: Mapping[str, Held], seed: int, precision: str | None) -> None:
+    def __init__(
+        self,
+        held: Mapping[str, Held],
+        seed: int,
+        precision: str | None,
+        plugins: Sequence[Plugin] = (),
+    ) -> None:
         self._held, self._seed, self._precision = held, seed, precision
+        self._plugins = plugins
         self._made: Simulator | None = None
 
     def _simulator(self) -> Simulator:
         """Samples are read with the first step: an error of theirs is that step's answer."""
         if self._made is None:
+            for plugin in self._plugins:
+                restore_plugin(plugin)
             data = {n: h if isinstance(h, ClientData) else h() for n, h in self._held.items()}
             self._made = Simulator(data, self._seed, self._precision)
         return self._made

@@ -51,6 +51,7 @@ class GridFederation:
     news: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # to go with the next question
     training: str = ""
     nonces: dict[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)  # that clients must have, too
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -86,6 +87,7 @@ class GridFederation:
             training=self.training,
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
+            plugins=self.plugins,
         )
         return Message(
             question.to_content(shared),

@@ -33,7 +33,8 @@ class Question:
     `precision` is that of the wire. `training` names the training a client's memories belong to: a
     client that hears a new name begins without memories. `news`: what became of its last upload.
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
-    keep one node from answering a question to another whose identity it can guess.
+    keep one node from answering a question to another whose identity it can guess. `plugins`: the
+    server's (name → SHA-256), which the node compares with its own; it is never told to load any.
     """
 
     step: Step | None = None
@@ -42,6 +43,7 @@ class Question:
     training: str = ""
     news: Mapping[str, Any] | None = None
     nonce: str = ""
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
         """`arrays`: the broadcast as it was packed for another client."""
@@ -52,6 +54,7 @@ class Question:
             "training": self.training,
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
+            "plugins": dict(self.plugins),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
         return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
@@ -62,9 +65,10 @@ class Question:
             about = json.loads(str(content.config_records[_ABOUT]["json"]))
             step = None if about["step"] is None else Step(*about["step"])
             arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
-            told = (about[key] for key in ("precision", "training", "news", "nonce"))
-            return cls(step, arrays, *told)
-        except (KeyError, TypeError, ValueError) as error:
+            told = {key: about[key] for key in ("precision", "training", "news", "nonce")}
+            named = {str(name): str(digest) for name, digest in about["plugins"].items()}
+            return cls(step, arrays, **told, plugins=named)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HeadstartError(f"question: expected a step and arrays, got {error!r}") from None
 
 

@@ -24,13 +24,14 @@ from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
 from headstart.deploy.flower.grid import GridFederation
 from headstart.deploy.flower.output import Output
-from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.flower.settings import ServerSettings, paths, told
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, Registry, Trouble, online
 from headstart.errors import DataError, HeadstartError
 from headstart.evaluate import Personal, personal
 from headstart.federation import steps
 from headstart.heads.linear import LinearHead
+from headstart.registry import load_plugin, plugins
 from headstart.runs.config import RunConfig, make_config, parsed
 from headstart.runs.inputs import Extraction, holds_images, holds_text, read
 from headstart.sentences import Phase, Sentence
@@ -51,6 +52,8 @@ def main(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> Any:
     """One run; its results, as results.json has them."""
+    for path in paths(settings.plugins):
+        load_plugin(path)
     sentence = parsed(settings.sentence)
     if sentence.init.name == "none":
         raise HeadstartError("sentence: expected one that begins with a head, got none")
@@ -63,6 +66,7 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
             settings.precision or None,
             Limits(bytes=contract.size_limit, dimension=contract.dimension),
             poll,
+            plugins=contract.plugins,
         )
         server = Server(settings, ledger, federation, run)
         server.collect()
@@ -80,6 +84,7 @@ def opened(settings: ServerSettings, init: Phase) -> Ledger:
         samples=settings.samples,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
+        plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
