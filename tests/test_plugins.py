@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,45 +15,8 @@ from headstart.runs.stories import compare
 import headstart as hs
 from headstart import registry
 
-HEAD = '''
-from dataclasses import dataclass
-from typing import ClassVar
-
-import headstart as hs
-
-
-@hs.register_head
-@dataclass(frozen=True)
-class CentredMeans:
-    """Class means around the global mean."""
-
-    name: ClassVar[str] = "centred-means"
-    title: ClassVar[str] = "Centred means"
-    statistic: ClassVar[type] = hs.ClassSums
-
-    def measure(self, features, labels, **how):
-        return hs.ClassSums.measure(features, labels, **how)
-
-    def numbers(self, d, own, every):
-        return d * own
-
-    def solve(self, total):
-        if not total.samples:
-            raise hs.SolveError("total: expected at least one sample, got none")
-        means = total.class_sums() / total.counts[:, None]
-        bias = -0.5 * (means**2).sum(axis=1)
-        return hs.LinearHead(means, bias, total.classes, provenance=hs.provenance(self, total))
-'''
-METHOD = '''
-import headstart as hs
-from headstart.gradient.recipe import Average
-
-
-@hs.register_method
-def fed_half(factor: float = 0.5) -> hs.Recipe:
-    """Half a step of FedAvg."""
-    return hs.Recipe(server=Average(factor))
-'''
+PLUGINS = Path(__file__).parent / "plugin_files"
+HEAD, METHOD = ((PLUGINS / name).read_text() for name in ("centred.py", "fed_half.py"))
 SPLIT = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "curve_points": 2}
 
 

@@ -1,11 +1,13 @@
 """A Ray cluster gives the simulator's results, in exact mode bit for bit, for any workers."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headstart import HeadstartError, heads
+from headstart import HeadstartError, heads, registry
 from headstart.errors import DataError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, tallies
@@ -70,15 +72,18 @@ def test_evaluation_is_each_clients_own(two):
         np.testing.assert_array_equal(values, right[name])
 
 
-def test_training_remembers_on_the_workers(two):
-    """Scaffold keeps a control variate with each client: two rounds need what the first left."""
+def _rounds(method, federation):
+    """The head after three rounds from the same start."""
     from headstart.gradient.engine import Training
     from headstart.gradient.loop import Plan, begin, rounds
     from headstart.gradient.models import Spec, build, initial
     from headstart.gradient.steps import Job
 
-    job = Job("scaffold", Spec(3, 5), Training(rate=0.1, batch=8))
-    start = initial(build(job.spec), None, 0)
+    job = Job(method, Spec(3, 5), Training(rate=0.1, batch=8))
+    federation.forget()
+    start = begin(job, initial(build(job.spec), None, 0))
+    *_, end = rounds(job, Plan(rounds=3, clients=4), federation, np.arange(3), start)
+    return end.params["head.weight"]
 
     def trained(federation):
         federation.begin_training("")
@@ -86,9 +91,26 @@ def test_training_remembers_on_the_workers(two):
         *_, end = rounds(job, plan, federation, np.arange(3), begin(job, start))
         return end.params["head.weight"]
 
-    first = trained(two)
-    np.testing.assert_allclose(first, trained(Simulator(clients())), atol=1e-6)
-    np.testing.assert_array_equal(first, trained(two))  # what was remembered is put away
+
+def test_training_remembers_on_the_workers(two):
+    """Scaffold keeps a control variate with each client: two rounds need what the first left."""
+    first = _rounds("scaffold", two)
+    np.testing.assert_allclose(first, _rounds("scaffold", Simulator(clients())), atol=1e-6)
+    np.testing.assert_array_equal(first, _rounds("scaffold", two))  # memories are put away
+
+
+@pytest.mark.usefixtures("registered")
+def test_workers_load_the_plugins_of_the_process_that_starts_them(cluster, tmp_path):
+    files = Path(__file__).parents[1] / "plugin_files"
+    for name in ("centred.py", "fed_half.py"):
+        place = Path(shutil.copy(files / name, tmp_path))
+        registry.load_plugin(place)
+        place.unlink()  # a worker may be on another machine
+    step = steps.measure(heads.make("centred-means"), exact=True)
+    ours = Cluster(clients(), workers=2)
+    assert ours.total(step).digest() == Simulator(clients()).total(step).digest()
+    trained = [_rounds("fed-half", federation) for federation in (ours, Simulator(clients()))]
+    np.testing.assert_allclose(*trained, atol=1e-6)
 
 
 def test_workers_extract_their_own_images(cluster, tmp_path, monkeypatch):

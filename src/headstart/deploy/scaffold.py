@@ -23,6 +23,7 @@ from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
 from headstart.optional import require
 from headstart.pipeline.config import parsed
+from headstart.registry import plugins
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -198,6 +199,7 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
         "deadline": float(plan.deadline),
         "bound": float(plan.bound),
         "test_data": json.dumps(plan.test_data, ensure_ascii=False),
+        "plugins": json.dumps(", ".join(str(one.path) for one in plugins()), ensure_ascii=False),
         "listen": plan.listen,
         "port": plan.own_port,
         "reach": f"[{plan.listen}]" if ":" in plan.listen else plan.listen,

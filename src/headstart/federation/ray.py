@@ -20,7 +20,7 @@ from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Answer, Arrays, ClientData, Step, added, chosen, step_kind
 from headstart.federation.simulator import Simulator, pack_memories, unpack_memories
 from headstart.optional import require
-from headstart.registry import load_plugin, plugins, require_plugins
+from headstart.registry import Plugin, plugins, restore_plugin
 
 Held = ClientData | Callable[[], ClientData]  # samples, or how a worker gets them
 
@@ -70,11 +70,10 @@ class RayFederation:
             raise HeadstartError(f"workers: expected at least 1, got {self.workers}")
         wanted = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         worker = ray.remote(_Worker)
-        known = {str(plugin.path): plugin.sha256 for plugin in plugins()}
         names = list(self.data)
         for start in range(min(wanted, len(names))):
             own = {name: self.data[name] for name in names[start::wanted]}
-            actor = worker.remote(own, self.seed, self.precision, known)
+            actor = worker.remote(own, self.seed, self.precision, plugins())
             self._actors.update(dict.fromkeys(own, actor))
 
     @property
@@ -143,20 +142,19 @@ class RayFederation:
 
 
 class _Worker:
-    """Some clients, in a simulator of their own."""
+    """Some clients, in a simulator of their own, with the plugins of who started it."""
 
     def __init__(
         self,
         held: Mapping[str, Held],
         seed: int,
         precision: str | None,
-        files: Mapping[str, str],
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         self._held, self._seed, self._precision = held, seed, precision
         self._made: Simulator | None = None
-        for path in files:  # the cluster is the user's own, and so are the files it named
-            load_plugin(path)
-        require_plugins(files)
+        for plugin in plugins:  # the cluster is the user's own, and so are the files it named
+            restore_plugin(plugin)
 
     def _simulator(self) -> Simulator:
         """Samples are read with the first step: an error of theirs is that step's answer."""

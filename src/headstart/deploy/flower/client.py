@@ -23,14 +23,15 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
-from headstart.deploy.door import check_small_client
+from headstart.deploy.door import Refused, check_small_client
 from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
-from headstart.deploy.flower.settings import NodeSettings, told
+from headstart.deploy.flower.settings import NodeSettings, paths, told
 from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Arrays, ClientData, Step, perform, step_kind
 from headstart.files import write_bytes, write_text
+from headstart.registry import digest_of, load_plugin, read_plugin
 from headstart.statistics import wire
 from headstart.statistics.base import Summable
 
@@ -61,6 +62,7 @@ def answer(message: Message, context: Context) -> Reply:
             hear(node, question.news)
         if question.step is None:
             return Reply(name, nonce=nonce)
+        load_plugins(node, question.plugins)
         samples = own_samples(node)
         payload = work(question, question.step, samples.client, node, context)
         return Reply(name, payload, samples.extractor, nonce=nonce)
@@ -74,13 +76,39 @@ def answer(message: Message, context: Context) -> Reply:
         return Reply(name, code="failed", text=text, nonce=nonce)
 
 
+def load_plugins(node: NodeSettings, wanted: Mapping[str, str]) -> None:
+    """Load the files of this node's own configuration, if the server's bytes are among them."""
+    try:
+        own = {path: digest_of(read_plugin(path)) for path in paths(node.plugins)}
+    except HeadstartError as error:
+        raise _untold("plugins", error) from None
+    for name, digest in wanted.items():
+        if digest not in own.values():
+            same = [other for path, other in own.items() if Path(path).name == name]
+            got = f"another (SHA-256 {same[0][:12]}…)" if same else "none"
+            raise Refused(
+                "plugin",
+                f"plugins: expected the server's {name} (SHA-256 {digest[:12]}…), "
+                f"got {got} in node.toml",
+            )
+    try:
+        for path in own:
+            load_plugin(path)
+    except HeadstartError as error:
+        raise _untold("plugins", error) from None
+
+
+def _untold(what: str, error: HeadstartError) -> HeadstartError:
+    """An error that quotes what is on this node stays in the node's own log."""
+    log.error("headstart: %s", error)
+    return HeadstartError(f"{what}: cannot be used; the log of this node says why")
+
+
 def own_samples(node: NodeSettings) -> Samples:
-    """Errors of a reader quote what they read: they stay in this node's own log."""
     try:
         return load_samples(node)
     except HeadstartError as error:
-        log.error("headstart: %s", error)
-        raise HeadstartError("data: cannot be used; the log of this node says why") from None
+        raise _untold("data", error) from None
 
 
 def work(

@@ -62,6 +62,7 @@ class FlowerFederation:
     turn: int = 0
     last: dict[str, int] = field(default_factory=dict)
     nonces: dict[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, str] = field(default_factory=dict)  # that clients must have, too
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -99,6 +100,7 @@ class FlowerFederation:
             last=self.last.get(name, 0),
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
+            plugins=self.plugins,
         )
         return Message(
             question.to_content(shared),

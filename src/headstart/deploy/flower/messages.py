@@ -37,7 +37,8 @@ class Question:
     that training, `last` the turn of this client's last answer that the server has (0: none), to
     which a client goes back. `news`: what became of its last upload.
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
-    keep one node from answering a question to another whose identity it can guess.
+    keep one node from answering a question to another whose identity it can guess. `plugins`: the
+    server's (name → SHA-256), which the node compares with its own; it is never told to load any.
     """
 
     step: Step | None = None
@@ -48,6 +49,7 @@ class Question:
     last: int = 0
     news: Mapping[str, Any] | None = None
     nonce: str = ""
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
         """`arrays`: the broadcast as it was packed for another client."""
@@ -63,6 +65,7 @@ class Question:
             "last": self.last,
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
+            "plugins": dict(self.plugins),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
         return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
@@ -78,8 +81,9 @@ class Question:
                 )
             step = None if about["step"] is None else Step(*about["step"])
             arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
-            told = (about[key] for key in _TOLD)
-            return cls(step, arrays, *told)
+            told = {key: about[key] for key in _TOLD}
+            named = {str(name): str(digest) for name, digest in about["plugins"].items()}
+            return cls(step, arrays, **told, plugins=named)
         except HeadstartError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:

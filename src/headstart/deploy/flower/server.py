@@ -27,7 +27,7 @@ from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.output import Output, facts
 from headstart.deploy.flower.recorded import LedgerStore
-from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.flower.settings import ServerSettings, paths, told
 from headstart.deploy.flower.waiting import listing
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, ClientFailure, Registry, online
@@ -42,6 +42,7 @@ from headstart.pipeline.outcome import ridge_path, seed_result
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import run_pipeline, save
+from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
 from headstart.results import RunResult, SeedResult
 from headstart.statistics.wire import Limits
@@ -61,6 +62,8 @@ def main(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> SeedResult:
     """One run; its results, as results.json has them."""
+    for path in paths(settings.plugins):
+        load_plugin(path)
     pipeline = parsed(settings.pipeline)
     if pipeline.init.name == "none":
         raise HeadstartError("pipeline: expected one that begins with a head, got none")
@@ -76,6 +79,7 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
             Limits(bytes=contract.size_limit, dimension=contract.dimension),
             poll,
             run=run,
+            plugins=contract.plugins,
         )
         server = Server(settings, ledger, federation, run)
         server.collect()
@@ -95,6 +99,7 @@ def opened(settings: ServerSettings, init: InitHead) -> Ledger:
         samples=settings.samples,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
+        plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):

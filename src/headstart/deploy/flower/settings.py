@@ -37,6 +37,11 @@ def told(kind: type[K], values: Mapping[str, Any], who: str) -> K:
     return kind(**given)
 
 
+def paths(said: str) -> list[str]:
+    """Of a list of files, apart by commas (a configuration of Flower's has no lists)."""
+    return [part.strip() for part in said.split(",") if part.strip()]
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of a table's columns."""
@@ -67,6 +72,7 @@ class ServerSettings(Columns):
     round      the name of this collection of uploads
     bound      the largest feature, in exact mode and out of it
     samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
+    plugins    files of your own to load, apart by commas; clients must have the same bytes
     readmit    the new name of a node whose client was forgotten, to let its key come again
     test_data  labelled samples of the server's own: accuracy after every upload
     extractor  the file of the clients' extractor on the server, if it is no published network
@@ -89,6 +95,7 @@ class ServerSettings(Columns):
     samples: int = 100_000
     classes: int = 10_000
     caps: Mapping[str, int] = field(default_factory=dict)
+    plugins: str = ""
     readmit: str = ""
     test_data: str = ""
     extractor: str = ""
@@ -123,6 +130,7 @@ class NodeSettings(Columns):
     extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
     small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
+    plugins    files to load, apart by commas: the only code this node takes from anywhere
     """
 
     client: str = ""
@@ -136,6 +144,7 @@ class NodeSettings(Columns):
     held_out: float = 0.0
     seed: int = 0
     small: bool = False
+    plugins: str = ""
 
     def __post_init__(self) -> None:
         for name in ("client", "data"):
