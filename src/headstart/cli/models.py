@@ -141,7 +141,9 @@ def add(
     """A late client joins a saved run."""
     from headstart.runs.change import add as change
 
-    show_change(change(run_folder, client, data), f"{client} is in")
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is in", run_folder)
 
 
 def forget(
@@ -158,7 +160,9 @@ def forget(
     if is_ledger(run_folder):
         ledger.forget_client(run_folder, client)
         return
-    show_change(change(run_folder, client, data), f"{client} is out")
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is out", run_folder)
 
 
 def _load(path: Path) -> Any:

@@ -71,9 +71,22 @@ def federate(
     """Ask every client once, solve, calibrate, test; then the same from pooled data."""
     head = build_head(prepared, named)
     began = time.perf_counter()
-    sum_, curve, messages = _collect(prepared, head, progress, keep)
+    sum_, curve, messages = collect(prepared, head, progress, keep)
     model = head.solve(sum_)
     seconds = time.perf_counter() - began
+    return outcome_of(prepared, head, sum_, model, seconds, curve, messages)
+
+
+def outcome_of(
+    prepared: Prepared,
+    head: Any,
+    sum_: Any,
+    model: LinearHead,
+    seconds: float,
+    curve: list[dict[str, float]],
+    messages: dict[str, str],
+) -> Outcome:
+    """A solved head, calibrated and tested; and what pooled data would give."""
     sent = dict(prepared.simulator.sent)
     leverage = head_leverage(prepared, head, sum_)
     model = calibrated(prepared, model, leverage)
@@ -111,7 +124,7 @@ def measure_step(prepared: Prepared, head: Any) -> Any:
     return steps.measure(head, exact=prepared.config.exact, bound=float(prepared.config.bound))
 
 
-def _collect(
+def collect(
     prepared: Prepared, head: Any, progress: Progress, keep: RunFolder | None
 ) -> tuple[Any, list[dict[str, float]], dict[str, str]]:
     """All uploads, folded; the head is solved and tested at points along the way."""

@@ -136,7 +136,7 @@ def head_row(prepared: Prepared, outcome: Outcome, main: bool) -> dict[str, Any]
         "seconds": outcome.seconds,
         "pooled_accuracy": outcome.pooled,
         "curve": outcome.curve,
-        "path": path_row(outcome) if main else None,
+        "path": path_row(outcome.head, outcome.total) if main else None,
     }
 
 
@@ -145,10 +145,10 @@ def changes(personal: Personal) -> dict[str, Any]:
     return {name: asdict(personal.change(name)) for name in PERSONAL if name != "global"}
 
 
-def path_row(outcome: Outcome) -> dict[str, Any] | None:
-    if not hasattr(outcome.head, "path"):
+def path_row(head: Any, total: Any) -> dict[str, Any] | None:
+    if not hasattr(head, "path"):
         return None
-    path = outcome.head.path(outcome.total)
+    path = head.path(total)
     return {
         "ridges": path.ridges.tolist(),
         "scores": path.scores.tolist(),
