@@ -111,12 +111,13 @@ def show_skipped() -> None:
     warnings.showwarning = show
 
 
-def show_change(model: Any, what: str) -> None:
+def show_change(model: Any, what: str, folder: Path) -> None:
     about = model.provenance
     say(
         f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
         f"total {about['total'][:16]}…"
     )
+    say(f"made anew: {folder / 'report.html'}, results.json and the tables")
 
 
 def say(text: str) -> None:

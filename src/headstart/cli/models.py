@@ -132,7 +132,9 @@ def add(
     """A late client joins a saved run."""
     from headstart.pipeline.change import add as change
 
-    show_change(change(run_folder, client, data), f"{client} is in")
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is in", run_folder)
 
 
 def forget(
@@ -149,10 +151,15 @@ def forget(
     if is_ledger(run_folder):
         ledger.forget_client(run_folder, client)
         return
-    show_change(change(run_folder, client, data), f"{client} is out")
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is out", run_folder)
 
 
 def _load(path: Path) -> Any:
     from headstart.heads.linear import LinearHead
+    from headstart.pipeline.run import run_folders
 
-    return LinearHead.load(path / "model.safetensors" if path.is_dir() else path)
+    if path.is_dir():  # of several runs, the first
+        path = run_folders(path)[0] / "model.safetensors"
+    return LinearHead.load(path)

@@ -3,7 +3,8 @@
 config.yaml        what the run was told
 data.sha256        of the clients' samples: a resumed run must find the same
 events.jsonl       what happened, a line each
-clients.json       who is in the total, and the digest of that total
+clients.json       who is in the total, where those who joined later had their samples, and the
+                   digest of that total
 total.safetensors  the sum of all uploads
 uploads/           each client's own message (unless told otherwise)
 model.safetensors  the head
@@ -30,7 +31,7 @@ from headstart.files import write_bytes, write_text
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, dump_config, kept_plugins, read_config
 from headstart.registry import require_plugins
-from headstart.results import SeedResult, save_result
+from headstart.results import ClientSummary, SeedResult, save_result
 from headstart.statistics.base import total
 
 
@@ -103,6 +104,10 @@ class RunFolder:
             raise HeadstartError(f"run: {self.path} is no run folder (no config.yaml in it)")
         return read_config(self.path / "config.yaml")
 
+    def data_digest(self) -> str:
+        """The SHA-256 of the samples that the run began with."""
+        return self._read("data.sha256").decode()
+
     def event(self, what: str, **facts: Any) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         try:
@@ -120,16 +125,33 @@ class RunFolder:
             name = hashlib.sha256(client.encode()).hexdigest()
         return self.path / "uploads" / f"{name}.safetensors"
 
-    def save_total(self, statistic: Any, dimension: int, clients: Mapping[str, str]) -> None:
-        """The total, then who is in it. `clients`: the SHA-256 of each one's message."""
+    def save_total(
+        self,
+        statistic: Any,
+        dimension: int,
+        clients: Mapping[str, str],
+        sources: Mapping[str, str] | None = None,
+    ) -> None:
+        """The total, then who is in it. `clients`: the SHA-256 of each one's message.
+
+        `sources`: where the samples of those who joined later were (None: as known before).
+        """
         write_bytes(self.path / "total.safetensors", statistic.to_bytes("float64"))
         members = dict(sorted(clients.items()))
         state = {"total": statistic.digest(), "dimension": dimension, "clients": members}
+        if sources is None and (self.path / "clients.json").exists():
+            sources = self.sources()
+        if sources:
+            state["sources"] = {name: sources[name] for name in members if name in sources}
         write_text(self.path / "clients.json", json.dumps(state, indent=1, ensure_ascii=False))
 
     def members(self) -> dict[str, str]:
         """Who is in the total, and the SHA-256 of each one's message."""
         return dict(self._state()["clients"])
+
+    def sources(self) -> dict[str, str]:
+        """Where the samples of those who joined later were."""
+        return dict(self._state()["sources"])
 
     @property
     def dimension(self) -> int:
@@ -165,6 +187,7 @@ class RunFolder:
                 "total": str(state["total"]),
                 "dimension": int(state["dimension"]),
                 "clients": dict(state["clients"]),
+                "sources": dict(state.get("sources", {})),
             }
         except (ValueError, KeyError, TypeError, RecursionError):
             raise HeadstartError(f"run: clients.json in {self.path} is damaged") from None
@@ -174,6 +197,42 @@ class RunFolder:
             return (self.path / name).read_bytes()
         except OSError as error:
             raise HeadstartError(f"run: cannot read {self.path / name}: {error.strerror}") from None
+
+    # -- clients that are no longer in the total -----------------------------------------------
+
+    def strangers(self) -> set[str]:
+        """Who is named by events or results and is not in the total."""
+        named = {str(event["client"]) for event in self._events() if "client" in event}
+        return (named | {row.client for row in self.client_rows()}) - set(self.members())
+
+    def purge(self) -> None:
+        """Without the events and the uploads of anybody who is not in the total."""
+        members = self.members()
+        told = [one for one in self._events() if "client" not in one or one["client"] in members]
+        lines = "".join(json.dumps(event) + "\n" for event in told)
+        write_text(self.path / "events.jsonl", lines)
+        for path in self.lost_uploads():
+            path.unlink()
+
+    def lost_uploads(self) -> set[Path]:
+        """Files of uploads that are nobody's."""
+        kept = {self.upload_path(name) for name in self.members()}
+        return set((self.path / "uploads").glob("*")) - kept
+
+    def _events(self) -> list[dict[str, Any]]:
+        """What happened; a line that was cut short is none."""
+        path, found = self.path / "events.jsonl", []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return [event for event in found if isinstance(event, dict)]
+
+    def client_rows(self) -> list[ClientSummary]:
+        """What results.json says of each client; nothing, if it cannot be read."""
+        try:
+            return list(self.result().clients)
+        except HeadstartError:
+            return []
 
     # -- results -------------------------------------------------------------------------------
 

@@ -217,22 +217,27 @@ def _gathered(
     ]
 
 
+def run_folders(root: Path) -> list[Path]:
+    """The folders of single runs in a folder: itself, of its seeds, of several pipelines."""
+    if (root / "config.yaml").exists() or not root.is_dir():
+        return [root]
+    parts = [root, *sorted(root.glob("[0-9][0-9]"))]
+    places = [place for part in parts for place in (part, *sorted(part.glob("seed-*"), key=_seed))]
+    return [place for place in places if (place / "config.yaml").exists()] or [root]
+
+
 def load_results(root: Path) -> tuple[RunResult, ...]:
     """The results in a folder: of one run, of its seeds, or of several pipelines."""
     if not root.is_dir():
         raise HeadstartError(f"run: expected a folder, got {root}")
-    parts = [root] if (root / "results.json").exists() else sorted(root.glob("[0-9][0-9]"))
-    found = []
-    for part in parts or [root]:
-        folders = (
-            [part] if (part / "results.json").exists() else sorted(part.glob("seed-*"), key=_seed)
-        )
-        runs = [RunFolder(place).result() for place in folders if (place / "results.json").exists()]
-        if runs:
-            found.append(RunResult(tuple(runs), part))
+    found: dict[Path, list[SeedResult]] = {}
+    for place in run_folders(root):
+        if (place / "results.json").exists():
+            part = place.parent if place.name.startswith("seed-") else place
+            found.setdefault(part, []).append(RunFolder(place).result())
     if not found:
         raise HeadstartError(f"run: {root} holds no results")
-    return tuple(found)
+    return tuple(RunResult(tuple(runs), part) for part, runs in found.items())
 
 
 def _seed(path: Path) -> int:
@@ -310,7 +315,7 @@ def load_or_run(
             progress=progress,
             checkpoint=checkpoint,
             watch=watch,
-            federation=_recorded(experiment, pipeline, folder),
+            federation=recorded(experiment, pipeline, folder),
             digest=digest,
         )
     finally:
@@ -327,7 +332,7 @@ def configured(experiment: Experiment, pipeline: Pipeline) -> RunConfig:
     return experiment.config.model_copy(update={"pipeline": pipeline.to_plain()})
 
 
-def _recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> Federation | None:
+def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> Federation | None:
     """Messages of a head that nothing follows are kept, for late clients and for forgetting."""
     config = experiment.config
     alone = len(pipeline.phases) == 1 and not config.network and pipeline.init.name != "none"
