@@ -98,9 +98,15 @@ def fit(
     output: Output = None,
 ) -> None:
     """Fit a federated head to your features: a model, a total and a report."""
+    from headstart import heads
+    from headstart.pipeline.config import nearest
     from headstart.pipeline.phases import InitHead
     from headstart.pipeline.pipeline import Pipeline
 
+    for name in head or []:
+        if name not in heads.federated():
+            known = nearest(name, list(heads.federated()))
+            raise HeadstartError(f"head: unknown name {name!r}{known}")
     ridges = {"fed3r", "fed3r-rf"}
     pipelines = [
         Pipeline(InitHead(name, **({"ridge": _number(ridge)} if name in ridges else {})))

@@ -87,12 +87,15 @@ def write_grid(cells: Sequence[CellResult], root: Path, title: str) -> None:
             place = (one.row, one.column, *([one.table] if several else ()))
             places.setdefault(one.pipeline, ", ".join(place))
             results[one.pipeline] = one.result
-    shown = [_page_table(name, rows) for name, rows in tables(cells).items()]
+    beside = {one.table for one in cells if one.paper is not None}
+    shown = [_page_table(name, rows, name in beside) for name, rows in tables(cells).items()]
     if results:
         labels = list(places.values())
         write_report(list(results.values()), root, title=title, labels=labels, grid=shown)
 
 
-def _page_table(name: str, rows: Rows) -> Table:
+def _page_table(name: str, rows: Rows, beside: bool) -> Table:
+    """`beside`: whether some cell also has the paper's number."""
+    title = f"{name}: accuracy in %" + (", in parentheses that of the paper" if beside else "")
     body = [(first, [Cell(text) for text in rest]) for first, *rest in rows.body]
-    return Table("", [], list(rows.header[1:]), body, name)
+    return Table("", [], list(rows.header[1:]), body, title)
