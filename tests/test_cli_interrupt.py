@@ -59,7 +59,7 @@ def digest(path):
         ),
         (
             ["run", "Fed3R + FedAvg-200(head)", "--data", "digits"],
-            "runs/sentence-1/checkpoint.safetensors",
+            "runs/run-1/checkpoint.safetensors",
             "model.safetensors",
         ),
         (
@@ -112,11 +112,10 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
 )
 def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     """Whatever a command was doing: here each is interrupted at its first step."""
-    from headstart.runs import doctor
-    from headstart.runs import grid as grids
-
     from headstart import cli
     from headstart.console import err
+    from headstart.pipeline import doctor
+    from headstart.pipeline import grid as grids
 
     def stop(*_, **__):
         raise KeyboardInterrupt

@@ -5,13 +5,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import typer
-from headstart.runs.config import make_config
-from headstart.runs.federate import prepare
 
 from headstart import HeadstartError
 from headstart.cli import app
 from headstart.cli.options import ColumnOptions, FeatureOptions, SplitOptions, config_of
 from headstart.data.datasets import Dataset, load
+from headstart.pipeline.config import make_config
+from headstart.pipeline.experiment import prepare
 
 COMMANDS = typer.main.get_command(app).commands
 GRIDS = {f"grid {name}": one for name, one in COMMANDS["grid"].commands.items()}
@@ -103,11 +103,11 @@ def test_outside_test_samples(tmp_path):
     np.savez(tmp_path / "train.npz", X=train.features, y=train.labels, client=owner)
     np.savez(tmp_path / "test.npz", X=test.features.astype(np.float32), y=test.labels)
     said = {"data": str(tmp_path / "train.npz"), "test": str(tmp_path / "test.npz")}
-    prepared = prepare(make_config(said))
-    np.testing.assert_array_equal(prepared.test.labels, test.labels)
-    assert prepared.train.features.dtype == train.features.dtype
-    assert sorted(prepared.simulator.clients) == ["0", "1", "2", "3", "4"]
-    assert sum(len(one.labels) for one in prepared.simulator.data.values()) == len(train)
+    experiment = prepare(make_config(said))
+    np.testing.assert_array_equal(experiment.test.labels, test.labels)
+    assert experiment.train.features.dtype == train.features.dtype
+    assert sorted(experiment.clients) == ["0", "1", "2", "3", "4"]
+    assert sum(len(one.labels) for one in experiment.clients.values()) == len(train)
 
 
 @pytest.mark.parametrize(

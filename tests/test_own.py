@@ -7,11 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from headstart.runs.config import dump_config, make_config, parsed
-from headstart.runs.execute import run
-from headstart.runs.federate import prepare
-from headstart.runs.folder import RunFolder
-from headstart.runs.stories import compare
 
 import headstart as hs
 from headstart import gradient, heads
@@ -19,6 +14,10 @@ from headstart.data.datasets import DATASETS, load
 from headstart.federation import steps
 from headstart.federation.simulator import Simulator
 from headstart.heads import HEADS
+from headstart.pipeline.config import dump_config, make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.run import compare, run_config
 
 pytestmark = pytest.mark.usefixtures("registered")
 SPLIT = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "curve_points": 2}
@@ -67,28 +66,33 @@ def test_a_registered_head_is_a_head_like_any_other():
 
 
 def test_a_head_that_nobody_registered_can_be_federated(tmp_path):
-    config = make_config({**SPLIT, "heads": [Centred(0.5), hs.FedNCM]})
-    assert [named.name for named in config.heads] == [f"{__name__}:Centred", "fedncm"]
-    assert config.heads[0].settings == {"shift": 0.5}
-    results = run(config, tmp_path / "run")
-    assert results["heads"][0]["accuracy"] > 0.8
-    assert f"name: {__name__}:Centred" in (tmp_path / "run" / "config.yaml").read_text()
-    assert RunFolder(tmp_path / "run").head() == Centred(0.5)
+    mine, theirs = hs.compare([Centred(0.5), hs.FedNCM], **SPLIT, out=tmp_path / "run")
+    assert mine.pipeline == f"{__name__}:Centred(shift=0.5)"
+    assert theirs.pipeline == "FedNCM"
+    assert mine.accuracy > 0.8
+    folder = tmp_path / "run" / "01"
+    assert f"init: {__name__}:Centred" in (folder / "config.yaml").read_text()
+    assert RunFolder(folder).head() == Centred(0.5)
 
 
 def test_a_run_is_not_resumed_without_the_head_it_names(tmp_path):
-    config = make_config({**SPLIT, "heads": [Centred()]})
-    run(config, tmp_path / "run")
-    add = [sys.executable, "-m", "headstart", "forget", str(tmp_path / "run"), "client-0"]
-    done = subprocess.run(add, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"'{__name__}:Centred' is not loaded in this process; import {__name__}" in done.stderr
+    hs.run(Centred(), **SPLIT, out=tmp_path / "run")
+    for words in (["forget", str(tmp_path / "run"), "client-0"], ["run", "run/config.yaml"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "headstart", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert f"'{__name__}:Centred' is not loaded in this process" in done.stderr
+        assert f"import {__name__}" in done.stderr
 
 
-def test_names_of_heads_are_kept_as_the_registry_writes_them():
-    told = make_config({**SPLIT, "heads": ["Fed3R", {"name": "LDA"}], "partition": "IID"})
-    assert [named.name for named in told.heads] == ["fed3r", "lda"]
+def test_names_are_kept_as_the_registry_writes_them():
+    told = make_config({**SPLIT, "pipeline": "LDA", "partition": "IID"})
+    assert told.pipeline == [{"init": "lda"}]
     assert "name: iid" in dump_config(told)
 
 
@@ -140,16 +144,16 @@ def test_a_registered_method_is_one_like_any_other(tmp_path):
     config = make_config({**SPLIT, "cohort": 2})
     texts = ["none + FedHalf-2(head, factor=1.0)", "none + FedAvg-2(head)"]
     mine, theirs = compare(texts, config, tmp_path / "compare")
-    assert mine["accuracy"] == theirs["accuracy"]
-    assert mine["sentence"] == "none + fed-half-2(ψ, factor=1.0)"
+    assert mine.accuracy == theirs.accuracy
+    assert mine.pipeline == "none + fed-half-2(ψ, factor=1.0)"
 
 
 def test_a_method_that_nobody_registered_has_its_qualified_name():
     name = gradient.METHODS.name_of(fed_half)
     assert name == f"{__name__}:fed_half"
-    sentence = parsed(f"Fed3R + {name}-3(ψ, factor=0.1)")
-    assert sentence.phases[1].name == name
-    assert parsed(str(sentence)) == sentence
+    pipeline = parsed(f"Fed3R + {name}-3(ψ, factor=0.1)")
+    assert pipeline.phases[1].name == name
+    assert parsed(str(pipeline)) == pipeline
 
 
 def test_what_is_no_method_is_refused():
@@ -214,7 +218,7 @@ def test_a_registered_term_is_what_its_function_says():
         settings = {"term": term, "mix": 0.5}
         job = Job("fedavg", Spec(10, 64), Training(rate=0.05), settings=settings)
         state = begin(job, initial(job.model, None, 0))
-        *_, last = rounds(job, Plan(2, 2), split.simulator, np.arange(10), state)
+        *_, last = rounds(job, Plan(2, 2), split.federation, np.arange(10), state)
         return torch.from_numpy(last.params["head.weight"])
 
     mine, theirs = trained("own-ld"), trained("ld")
@@ -286,8 +290,8 @@ def test_a_registered_dataset_is_loaded_by_name(tmp_path, monkeypatch):
         return hs.Dataset("mine", rng.normal(size=(60, 3)), np.arange(60) % 3, np.arange(60) % 4)
 
     assert load("My_Data").name == "mine"
-    results = run(make_config({"data": "my-data", "curve_points": 2}), tmp_path / "run")
-    assert len(results["clients"]) == 4
+    (result,) = run_config(make_config({"data": "my-data"}), tmp_path / "run").runs
+    assert len(result.clients) == 4
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_data").mkdir()
     assert load("my_data").name == "mine"  # a name comes before a file
@@ -313,7 +317,7 @@ def test_a_registered_partitioner_deals(tmp_path):
 
     split = prepare(make_config({**SPLIT, "partition": {"name": "in-order", "clients": 3}}))
     assert split.partition.names == ("0", "1", "2")
-    assert isinstance(split.simulator, Simulator)
+    assert isinstance(split.federation, Simulator)
 
     @hs.register_partitioner
     def too_far(n, *, seed=0):
@@ -361,12 +365,12 @@ print(*sys.modules)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(out.stdout.split())
     assert "headstart.gradient.methods.scaffold" in loaded
-    assert not loaded & {"torch", "matplotlib", "sklearn", "pydantic", "headstart.runs"}
+    assert not loaded & {"torch", "matplotlib", "sklearn", "pydantic", "headstart.pipeline.config"}
 
 
 def test_a_head_of_ones_own_measures_and_solves_through_steps():
     split = prepare(make_config(SPLIT))
     step = steps.measure(replace(Centred(), shift=2.0), exact=True)
     assert step.params["head"] == f"{__name__}:Centred"
-    total = split.simulator.total(step)
+    total = split.federation.total(step).statistic
     assert total.samples == len(split.train)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from headstart.runs.config import make_config, read_config
-from headstart.runs.execute import run
-from headstart.runs.folder import RunFolder
-from headstart.runs.stories import compare
 
 import headstart as hs
 from headstart import registry
+from headstart.pipeline.config import make_config, read_config
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.run import compare, run_config
 
 PLUGINS = Path(__file__).parent / "plugin_files"
 HEAD, METHOD = ((PLUGINS / name).read_text() for name in ("centred.py", "fed_half.py"))
@@ -126,12 +125,12 @@ def test_what_is_no_plugin_is_one_line(headstart, tmp_path):
 def test_a_configuration_names_plugins(files, tmp_path):
     head, _ = files
     (tmp_path / "c.yaml").write_text(
-        yaml.safe_dump({**SPLIT, "heads": ["centred-means"], "plugins": [str(head)]})
+        yaml.safe_dump({**SPLIT, "pipeline": "centred-means", "plugins": [str(head)]})
     )
     config = read_config(tmp_path / "c.yaml")
     assert [(one.path, one.sha256) for one in config.plugins] == [(str(head), digest(head))]
     assert [one.path for one in registry.plugins()] == [head]
-    run(config, tmp_path / "out")
+    run_config(config, tmp_path / "out")
     assert RunFolder(tmp_path / "out").head().name == "centred-means"
     assert make_config(SPLIT).plugins == config.plugins  # whatever the process has loaded
     for wrong in (3, {"path": "x.py"}, [["x.py"]]):
@@ -143,23 +142,23 @@ def test_a_configuration_names_plugins(files, tmp_path):
 def test_a_run_goes_on_with_the_same_bytes_wherever_they_lie(files, tmp_path):
     _, method = files
     config = make_config({**SPLIT, "cohort": 2, "plugins": str(method)})
-    sentence = ["none + FedHalf-1(head)"]
-    before = compare(sentence, config, tmp_path / "out")
+    pipelines = ["none + FedHalf-1(head)"]
+    before = compare(pipelines, config, tmp_path / "out")
     kept = (tmp_path / "out" / "01" / "config.yaml").read_bytes()
     registry._unload("headstart_plugin_fed_half")
     with pytest.raises(hs.HeadstartError, match=f"was begun with a plugin: .* --plugin {method}"):
-        compare(sentence, make_config({**SPLIT, "cohort": 2}), tmp_path / "out")
+        compare(pipelines, make_config({**SPLIT, "cohort": 2}), tmp_path / "out")
     (tmp_path / "moved").mkdir()
     other = method.rename(tmp_path / "moved" / method.name)
     more = tmp_path / "one_more.py"
     more.write_text(METHOD.replace("fed_half", "fed_third"))
     config = make_config({**SPLIT, "cohort": 2, "plugins": [other, more]})
-    assert compare(sentence, config, tmp_path / "out") == before
+    assert compare(pipelines, config, tmp_path / "out") == before
     assert (tmp_path / "out" / "01" / "config.yaml").read_bytes() == kept
 
 
 def test_a_run_without_plugins_says_nothing_of_them(tmp_path):
-    run(make_config(SPLIT), tmp_path / "out")
+    run_config(make_config(SPLIT), tmp_path / "out")
     assert "plugins" not in (tmp_path / "out" / "config.yaml").read_text()
 
 
