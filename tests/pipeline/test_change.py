@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,14 @@ import headstart as hs
 from headstart import files
 from headstart.data.datasets import load
 from headstart.errors import SkippedWarning
-from headstart.runs.change import add, forget
-from headstart.runs.config import make_config
-from headstart.runs.execute import run
-from headstart.runs.folder import RunFolder
+from headstart.pipeline.change import add, forget
+from headstart.pipeline.config import make_config
+from headstart.pipeline.folder import RunFolder
+from headstart.pipeline.run import compare, run_config
 
 GONE = "clinic-Zürich-77"
 NAMES = ("alder", "birch", GONE, "dogwood", "elm")
-HEADS = [
-    {"name": "fed3r", "ridge": 1.0},
-    {"name": "fed3r-rf", "ridge": 1.0, "dimension": 40, "bandwidth": "auto"},
-    "fedcof",
-]
+PIPELINE = "Fed3R(ridge=1.0)"
 
 
 def table(folder, names=NAMES):
@@ -52,19 +49,21 @@ def samples(folder, name):
 
 
 def fitted(data, path, **more):
-    run(make_config({"data": data, "heads": HEADS, "bound": 1.0, **more}), path)
+    settings = {"data": data, "pipeline": PIPELINE, "bound": 1.0, **more}
+    run_config(make_config(settings), path)
     return RunFolder(path)
 
 
-def quick_report(results, path):
+def quick_report(results, folder):
     """All that a report may show, without the seconds that its pictures take."""
-    files.write_text(path, json.dumps(results, ensure_ascii=False))
+    (result,) = results
+    files.write_text(folder / "report.html", result.runs[0].to_json())
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    for module in ("execute", "renew"):
-        monkeypatch.setattr(f"headstart.runs.{module}.write_report", quick_report)
+    for module in ("run", "renew"):
+        monkeypatch.setattr(f"headstart.pipeline.{module}.write_report", quick_report)
 
 
 @pytest.fixture(scope="module")
@@ -93,23 +92,14 @@ def naming(folder, name):
 
 
 def plain(folder):
-    """What results.json holds, but for times."""
-    found = json.loads((folder.path / "results.json").read_text())
-    found.pop("created")
-    for head in found["heads"]:
-        head.pop("seconds", None)
-    return found
-
-
-def metrics(folder):
-    lines = (folder.path / "metrics.csv").read_text().splitlines()
-    return [line for line in lines if ",seconds," not in line]
+    """The result of a run, but for times and the digest of all that its data hold."""
+    found = folder.result()
+    return replace(found, created="", seconds=None, data=replace(found.data, digest=""))
 
 
 def same(one, two):
-    """Results, metrics, model and list of clients."""
+    """Results, model and list of clients."""
     assert plain(one) == plain(two)
-    assert metrics(one) == metrics(two)
     for name in ("model.safetensors", "total.safetensors"):
         assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
     assert one.members() == two.members()
@@ -117,7 +107,7 @@ def same(one, two):
 
 def test_nothing_names_a_client_that_was_forgotten(mine):
     before = {str(path) for path in naming(mine, GONE)}
-    assert {"results.json", "metrics.csv", "events.jsonl", "clients.json"} <= before
+    assert {"results.json", "clients.csv", "events.jsonl", "clients.json"} <= before
     forget(mine.path, GONE)
     assert naming(mine, GONE) == []
     assert "4 clients" in (mine.path / "report.html").read_text()
@@ -145,7 +135,7 @@ def test_who_joins_later_might_have_been_there_from_the_beginning(tmp_path, quic
     five = fitted(table(tmp_path / "five"), tmp_path / "whole")
     add(four.path, late, samples(tmp_path, late))
     same(four, five)
-    assert "5 clients" in (four.path / "report.html").read_text()
+    assert NAMES[-1] in (four.path / "report.html").read_text()
     forget(four.path, late)
     assert naming(four, late) == []
     same(four, fitted(table(tmp_path / "four", NAMES[:-1]), tmp_path / "again"))
@@ -155,17 +145,16 @@ def test_another_client_may_go_while_one_that_joined_later_stays(mine, tmp_path,
     add(mine.path, "fir", samples(tmp_path, "elm"))
     forget(mine.path, GONE)
     assert naming(mine, GONE) == []
-    assert [row["client"] for row in plain(mine)["clients"]] == [
-        "alder", "birch", "dogwood", "elm", "fir",
-    ]  # fmt: skip
-    assert plain(mine)["exact"]["same"] is True
+    found = plain(mine)
+    assert [row.client for row in found.clients] == ["alder", "birch", "dogwood", "elm", "fir"]
+    assert found.head.digest == found.pooled.digest
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["uploads", "no uploads"])
 def test_without_the_data_the_uploads_tell_what_they_can(tmp_path, kept):
     data = table(tmp_path / "data")
     folder = fitted(data, tmp_path / "run", keep_uploads=kept)
-    rows = {row["client"]: row for row in plain(folder)["clients"]}
+    rows = {row.client: row for row in plain(folder).clients}
     own = samples(tmp_path, GONE)
     table(tmp_path / "data", [name for name in NAMES if name != GONE])  # its rows were deleted
     with pytest.warns(SkippedWarning, match="accuracies, for .*holds other samples than those of"):
@@ -173,12 +162,11 @@ def test_without_the_data_the_uploads_tell_what_they_can(tmp_path, kept):
     assert naming(folder, GONE) == []
     assert model.temperature is None  # its samples had a part in it, and cannot be taken out
     found = plain(folder)
-    assert found["heads"][0]["accuracy"] is None
-    assert [head["name"] for head in found["heads"]] == ["fed3r"]
-    assert found["data"]["samples"] == model.provenance["samples"]
-    for row in found["clients"]:
-        for key in ("samples", "classes", "bytes"):
-            assert row[key] == rows[row["client"]][key]
+    assert found.accuracy is None
+    assert found.data.samples == model.provenance["samples"]
+    for row in found.clients:
+        before = rows[row.client]
+        assert (row.samples, row.classes, row.up) == (before.samples, before.classes, before.up)
     assert "4 clients" in (folder.path / "report.html").read_text()
 
 
@@ -243,5 +231,18 @@ def test_names_that_begin_alike_are_told_apart(tmp_path, quick):
     folder = fitted(data, tmp_path / "run")
     forget(folder.path, GONE)
     assert f"{GONE}-b" in folder.members()
-    assert f"{GONE}-b" in [row["client"] for row in plain(folder)["clients"]]
+    assert f"{GONE}-b" in [row.client for row in plain(folder).clients]
     assert len(list((folder.path / "uploads").iterdir())) == 4
+
+
+def test_who_is_forgotten_leaves_all_runs_of_a_comparison(tmp_path):
+    settings = {"data": table(tmp_path / "data"), "bound": 1.0}
+    compare(
+        ["Fed3R", "Fed3R-RF(bandwidth=auto, dimension=40)"],
+        make_config(settings),
+        tmp_path / "both",
+    )
+    forget(tmp_path / "both", GONE)
+    assert naming(RunFolder(tmp_path / "both"), GONE) == []
+    for number in ("01", "02"):
+        assert GONE not in RunFolder(tmp_path / "both" / number).members()
