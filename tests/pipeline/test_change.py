@@ -57,6 +57,8 @@ def fitted(data, path, **more):
 def quick_report(results, folder):
     """All that a report may show, without the seconds that its pictures take."""
     (result,) = results
+    for path in folder.glob("*.csv"):
+        path.unlink()
     files.write_text(folder / "report.html", result.runs[0].to_json())
 
 

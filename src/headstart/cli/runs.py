@@ -104,8 +104,8 @@ def fit(
     from headstart.pipeline.pipeline import Pipeline
 
     for name in head or []:
-        if name not in heads.federated():
-            known = nearest(name, list(heads.federated()))
+        if name not in heads.HEADS:
+            known = nearest(name, list(heads.HEADS))
             raise HeadstartError(f"head: unknown name {name!r}{known}")
     ridges = {"fed3r", "fed3r-rf"}
     pipelines = [

@@ -73,7 +73,8 @@ def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -
     """Results and report of the total's clients, and the model, calibrated over them.
 
     Where the run's data are no longer there, the accuracies are left out, which a warning says, and
-    the model stays as it is given.
+    the model stays as it is given. The results are written last: while they name somebody who is
+    out, a renewal that was cut short is begun again.
     """
     try:
         experiment = _found_again(folder, head, progress)
@@ -81,6 +82,7 @@ def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -
         text = f"{folder.path / 'report.html'}: accuracies, for they cannot be measured ({error})"
         warnings.warn(text, SkippedWarning, stacklevel=3)
         result = _of_uploads(folder, head, model)
+        write_report([RunResult((result,), folder.path)], folder.path)
         model.save(folder.path / "model.safetensors")
         folder.save_result(result)
     else:
@@ -93,8 +95,8 @@ def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -
             digest=folder.data_digest(),
         )
         result = replace(result, pipeline=str(said), phases=tuple(map(str, said.phases)))
+        write_report([RunResult((result,), folder.path)], folder.path)
         save(folder, result, state, context)
-    write_report([RunResult((result,), folder.path)], folder.path)
     return folder.model()
 
 

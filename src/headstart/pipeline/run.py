@@ -190,7 +190,7 @@ def compare(
         RunFolder(cell.path).check(
             configured(experiment, cell.pipeline), experiments.digest(cell.seed)
         )
-    found: dict[Pipeline, list[SeedResult]] = {}
+    found: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in said}
     reported = time.monotonic()
     for cell in cells:
         result = load_or_run(
@@ -200,7 +200,7 @@ def compare(
             experiments.digest(cell.seed),
             progress,
         )
-        found.setdefault(cell.pipeline, []).append(result)
+        found[cell.pipeline].append(result)
         if time.monotonic() > reported + REPORTED or cell is cells[-1]:
             write_report(_gathered(found, root, said), root)
             reported = time.monotonic()
@@ -214,6 +214,7 @@ def _gathered(
     return [
         RunResult(tuple(runs), root / f"{number:02d}" if several else root)
         for number, runs in enumerate(found.values(), 1)
+        if runs
     ]
 
 
@@ -262,9 +263,10 @@ def _at_least_one(seeds: int) -> int:
 
 
 def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> Iterator[Cell]:
-    for number, pipeline in enumerate(pipelines, 1):
-        own = root / f"{number:02d}" if len(pipelines) > 1 else root
-        for seed in seeds:
+    """Seed by seed, for the pipelines of a seed share its split."""
+    for seed in seeds:
+        for number, pipeline in enumerate(pipelines, 1):
+            own = root / f"{number:02d}" if len(pipelines) > 1 else root
             yield Cell(pipeline, seed, own / f"seed-{seed}" if len(seeds) > 1 else own)
 
 
