@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
+.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ test: lint ## install everything, lint, and run the whole suite
 
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
+
+test-extras: $(BIN)/python ## every extra alone: the wheel in fresh environments, outside the repository
+	$(BIN)/python scripts/test_extras.py
 
 fuzz: $(VENV)/.all ## coverage-guided fuzzing of the decoder, a minute
 	$(PIP) atheris

@@ -1,6 +1,7 @@
 """Optional packages: a missing one is one line that names the extra which really installs it."""
 
 import ast
+import importlib.util
 import re
 import sys
 import tomllib
@@ -82,3 +83,31 @@ def test_only_one_place_asks_whether_a_package_is_there():
         }
         asks = caught & {"ImportError", "ModuleNotFoundError"}
         assert not asks or path == SOURCE / "optional.py", path
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """scripts/test_extras.py, which `make test-extras` runs."""
+    spec = importlib.util.spec_from_file_location("extras", ROOT / "scripts" / "test_extras.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "extras", module)  # where its dataclass looks for itself
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_extra_is_tried_alone(script):
+    assert {trial.extra for trial in script.TRIALS} == {"core", *optional.EXTRAS}
+    brings_torch = {extra for extra, packages in optional.EXTRAS.items() if "torch" in packages}
+    assert {trial.extra for trial in script.TRIALS if trial.torch} == brings_torch
+
+
+def test_a_command_that_fails_is_a_failure(script, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(script, "install", lambda *told: Path(sys.executable).parent)
+    for commands, fails in (
+        (("nonsense",), "nonsense"),
+        (("raise SystemExit('no')\n",), "no"),
+        (("--version",), "expected yes for nothing"),
+    ):
+        assert not script.attempt(script.Trial("nothing", commands), tmp_path)
+        assert fails in capsys.readouterr().out
+    assert script.attempt(script.Trial("core", ("--version", "print(1)\n")), tmp_path)
