@@ -155,10 +155,11 @@ def _config(
 
 def _run(name: str, cells: Any, config: Any, output: Path | None, title: str) -> None:
     from headstart.pipeline.grid import run_grid
-    from headstart.report.grid import tables
+    from headstart.report.grid import grid_tables
 
     with run_folder(output, name) as (folder, show):
         shown = run_grid(cells, config, folder, title, show)
-    for title_, rows in tables(shown).items():
-        show_rows(rows.header, rows.body, title_)
+    for table in grid_tables(shown):
+        header, *rows = table.text
+        show_rows(header, rows, table.title)
     say(f"tables: {folder / 'report.html'}, grid.md, grid.csv; a folder a cell beside them")

@@ -69,8 +69,8 @@ def show_end(results: Sequence[RunResult], folder: Path) -> None:
 def show_pipelines(results: Sequence[RunResult], folder: Path) -> None:
     """The first table of the report; the others are in files beside it."""
     from headstart.report.comparison_metrics import make_entries
-    from headstart.report.comparison_table import table_rows
+    from headstart.report.comparison_table import text_table
 
-    rows = table_rows(make_entries(results)[0], brief=out.width < 160)
-    show_rows(rows.header, rows.body)
+    header, *rows = text_table(make_entries(results)[0], brief=out.width < 160).text
+    show_rows(header, rows)
     say(f"report: {folder / 'report.html'} (its figures in figures/, its numbers as .csv files)")

@@ -37,11 +37,13 @@ def line(at: int) -> dict[str, Any]:
     }
 
 
-def band(axes: Axes, x: Array, mean: Array, spread: Array, colour: str) -> None:
-    """One standard deviation around a curve; nothing with one seed."""
+def curve(axes: Axes, rows: Array, **look: Any) -> None:
+    """Rows (x, mean, deviation, …): a line and, with seeds, a band of one standard deviation."""
+    x, mean, spread = rows.T[:3]
     if spread.any():
         edges = (mean - spread, mean + spread)
-        axes.fill_between(x, *edges, color=colour, alpha=0.15, linewidth=0, zorder=1)
+        axes.fill_between(x, *edges, color=look["color"], alpha=0.15, linewidth=0, zorder=1)
+    axes.plot(x, mean, zorder=3, **look)
 
 
 def legend(figure: Figure, axes: Axes | None = None) -> int:

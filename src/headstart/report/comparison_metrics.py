@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ MODELS = {
     "oll": "only local labels",
     "prior": "local prior",
     "ridge": "residual ridge",
+    "FP": "trained alone",
 }
 
 
@@ -134,19 +135,28 @@ def trained(entries: Iterable[Entry]) -> bool:
     return any(spent(run, "round") for run in runs_of(entries))
 
 
+def mean_series(result: RunResult, read: Callable[[SeedResult], Mapping[int, float]]) -> Array:
+    """Rows (at, mean, deviation) of what is read from runs, where all seeds have a value."""
+    known = [read(run) for run in result.runs]
+    shared = [at for at in known[0] if all(at in one for one in known)]
+    values = [Estimate(one[at] for one in known) for at in shared]
+    rows = [(at, value, value.std or 0.0) for at, value in zip(shared, values, strict=True)]
+    return np.array(rows, float).reshape(-1, 3)
+
+
 def mean_curve(result: RunResult, key: str) -> Array:
-    """Rows (cost, accuracy, phase, deviation) over the points that all seeds have."""
+    """Rows (cost, accuracy, deviation, phase) over the points that all seeds have."""
     curves = [
         {(p.point.phase, p.point.round): p for p in curve(run) if p.point.accuracy is not None}
         for run in result.runs
     ]
     rows = []
-    for phase, at in curves[0]:
-        points = [known[phase, at] for known in curves if (phase, at) in known]
-        values = [point.point.accuracy or 0.0 for point in points]
+    for place in curves[0]:
+        points = [known[place] for known in curves if place in known]
+        accuracy = Estimate(point.point.accuracy or 0.0 for point in points)
         if len(points) == len(curves):
             cost = np.mean([point.cost(key) for point in points])
-            rows.append((cost, np.mean(values), phase, Estimate(values).std or 0.0))
+            rows.append((cost, accuracy, accuracy.std or 0.0, place[0]))
     return np.array(rows, float).reshape(-1, 4)
 
 
@@ -208,6 +218,10 @@ class OwnModel:
         """Of the clients of all seeds together, sorted."""
         known = [read(run.personal) for run in self.result.runs if run.personal]
         return np.sort(np.concatenate(known)) if known else np.zeros(0)
+
+    @property
+    def mean(self) -> Estimate | None:
+        return self.over_seeds(lambda own: own.weighted(self.model))
 
     @property
     def shares(self) -> Array:

@@ -6,10 +6,10 @@ One list of columns serves all three. A value is read from a run and is its mean
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headstart.data.shift import CHANNELS
+from headstart.report import format
 from headstart.report.comparison_metrics import (
     MEASURES,
     Entry,
@@ -20,39 +20,32 @@ from headstart.report.comparison_metrics import (
     targets,
     trained,
 )
-from headstart.report.format import (
-    MISSING,
-    Write,
-    count,
-    flops,
-    percent,
-    seconds,
-    size,
-    times,
-    written,
-)
-from headstart.results import Estimate, HeadSummary, PersonalScores, RunResult, SeedResult
+from headstart.report.format import MISSING, Write, written
+from headstart.results import Estimate, HeadSummary, PersonalScores, SeedResult
 
 Best = Callable[[Sequence[Estimate]], Estimate]
-TITLES = {"oll": "OLL"}  # of models, where they are not their names
 
 
-@dataclass(frozen=True)
-class Column:
-    """How a column is headed, read and written; `best` picks the value to mark.
+class Kind(NamedTuple):
+    """How values are written on the page; in text, their unit and format."""
 
-    `header`, `unit` and `form` are those of text tables (without a header it is on the page
-    alone); `brief` ones also stand in a terminal. `before` makes a cell "before → after".
-    """
-
-    group: str
-    title: str
-    read: Read
     write: Write
-    best: Best | None = None
-    header: str = ""
     unit: float = 1.0
     form: str = ""
+
+
+class Column(NamedTuple):
+    """`header` heads a column of text (without one it is on the page alone), `title` one of the
+    page, under its `group`. `best` picks the value to mark; `brief` ones stand in terminals too.
+    `before` is what a cell of personal models begins with: before → after.
+    """
+
+    header: str
+    group: str
+    title: str
+    kind: Kind
+    read: Read
+    best: Best | None = None
     brief: bool = False
     before: Read | None = None
 
@@ -63,50 +56,45 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of the page: groups are (title, how many columns)."""
+    """Rows of cells, each with its label; groups are (title, how many columns)."""
 
     corner: str
-    groups: list[tuple[str, int]]
-    header: list[str]
-    rows: list[tuple[str, list[Cell]]]
+    header: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+    groups: Sequence[tuple[str, int]] = ()
     title: str = ""
 
-
-class Rows(NamedTuple):
-    """A table of text: units are in its header, so that every cell is a number or a name."""
-
-    header: tuple[str, ...]
-    body: list[tuple[str, ...]]
+    @property
+    def text(self) -> list[list[str]]:
+        """Lines of text, the first the header."""
+        body = [[label, *(cell.text for cell in cells)] for label, cells in self.rows]
+        return [[self.corner, *self.header], *body]
 
 
 # -- columns ---------------------------------------------------------------------------------------
 
 
-def _personal(read: Callable[[PersonalScores], float]) -> Read:
-    def of(run: SeedResult) -> float | None:
-        return read(run.personal) if run.personal and any(run.personal.tested) else None
-
-    return of
-
-
-def _own(read: Callable[[PersonalScores], float]) -> Read:
-    """Of runs that end with personal models."""
-    inner = _personal(read)
-
-    def of(run: SeedResult) -> float | None:
-        ends = run.personal is not None and run.personal.final != "global"
-        return inner(run) if ends else None
-
-    return of
-
-
-def _model(model: str) -> Read:
-    """A personal model that is measured beside the one a pipeline ends with."""
+def _personal(read: Callable[[PersonalScores], float], model: str = "") -> Read:
+    """Of clients that tested; of a `model` beside the one that the pipeline ends with."""
 
     def of(run: SeedResult) -> float | None:
         own = run.personal
-        known = own is not None and model in own.models and own.final == "global"
-        return own.weighted(model) if own and known and any(own.tested) else None
+        if own is None or not any(own.tested):
+            return None
+        beside = model in own.models and own.final == "global"
+        return read(own) if beside or not model else None
+
+    return of
+
+
+def _moved(sign: int) -> Read:
+    """How many clients gain or lose by their own models."""
+
+    def of(run: SeedResult) -> float | None:
+        own = run.personal
+        if own is None or own.final == "global":
+            return None
+        return float((sign * own.change() > 0).sum())
 
     return of
 
@@ -121,86 +109,71 @@ def _ratio(head: HeadSummary) -> float | None:
     return formula / measured if formula and measured else None
 
 
-def _domain(name: str) -> Read:
-    return lambda run: (run.domains or {}).get(name)
-
-
-def _size_at(precision: str) -> Read:
-    return _head(lambda head: head.sizes.get(precision))
+def _pooled(run: SeedResult) -> float | None:
+    return run.pooled.accuracy if run.pooled else None
 
 
 def _spent(key: str) -> Read:
     return lambda run: spent(run, key)
 
 
-def _gain(sign: int) -> Callable[[PersonalScores], float]:
-    return lambda own: float((sign * own.change() > 0).sum())
+def _domain(name: str) -> Read:
+    return lambda run: (run.domains or {}).get(name)
 
 
+def _variant(model: str) -> Read:
+    return _personal(lambda own: own.weighted(model), model)
+
+
+SHARE, COUNT = Kind(format.percent, 0.01, ".1f"), Kind(format.count, 1, ".0f")
+BYTES, MEGABYTES = Kind(format.size, 1, ".0f"), Kind(format.size, 1e6)
+GIGAFLOPS, SECONDS = Kind(format.flops, 1e9), Kind(format.seconds, 1, ".1f")
+MESSAGE, COSTS, FLOPS = "Bytes per client", "Bytes", "FLOPs per client"
 _TOP = (
-    Column("", "accuracy", lambda run: run.accuracy, percent, max, "accuracy %", 0.01, ".1f", True),
-    Column("", "balanced", lambda run: run.balanced_accuracy, percent, max, "balanced %", 0.01,
-           ".1f"),
-    Column("", "pooled", lambda run: run.pooled.accuracy if run.pooled else None, percent,
-           header="pooled %", unit=0.01, form=".1f"),
-    *(
-        Column("Test images with more", name, _domain(name), percent, max, f"{name} %", 0.01, ".1f")
-        for name in CHANNELS
-    ),
-    Column("", "", _personal(lambda own: own.weighted("global")), percent, None, "before %", 0.01,
-           ".1f", True),
-    Column("Personal", "weighted", _personal(lambda own: own.weighted()), percent, max, "after %",
-           0.01, ".1f", True, before=_own(lambda own: own.weighted("global"))),
-    Column("", "", _personal(lambda own: own.mean("global")), percent, None, "plain before %", 0.01,
-           ".1f"),
-    Column("Personal", "plain mean", _personal(lambda own: own.mean()), percent, max,
-           "plain after %", 0.01, ".1f", before=_own(lambda own: own.mean("global"))),
-    *(
-        Column("Personal", TITLES.get(model, model), _model(model), percent, max, f"{model} %",
-               0.01, ".1f")
-        for model in ("oll", "prior", "ridge")
-    ),
-    Column("Clients that", "gain", _own(_gain(1)), count, max, "gain", form=".0f", brief=True),
-    Column("Clients that", "lose", _own(_gain(-1)), count, min, "lose", form=".0f", brief=True),
+    Column("accuracy %", "", "accuracy", SHARE, lambda run: run.accuracy, max, True),
+    Column("balanced %", "", "balanced", SHARE, lambda run: run.balanced_accuracy, max),
+    Column("pooled %", "", "pooled", SHARE, _pooled),
+    *(Column(f"{c} %", "Test images with more", c, SHARE, _domain(c), max) for c in CHANNELS),
+    Column("personal %", "Personal", "weighted", SHARE, _personal(lambda own: own.weighted()), max,
+           True, _personal(lambda own: own.weighted("global"))),
+    Column("personal, plain %", "Personal", "plain mean", SHARE, _personal(lambda own: own.mean()),
+           max, False, _personal(lambda own: own.mean("global"))),
+    Column("OLL %", "Personal", "OLL", SHARE, _variant("oll"), max),
+    Column("prior %", "Personal", "prior", SHARE, _variant("prior"), max),
+    Column("ridge %", "Personal", "ridge", SHARE, _variant("ridge"), max),
+    Column("gain", "Clients that", "gain", COUNT, _moved(1), max, True),
+    Column("lose", "Clients that", "lose", COUNT, _moved(-1), min, True),
 )  # fmt: skip
 _UPLOADS = (
-    Column("Bytes per client", "measured", _head(lambda head: head.bytes_per_client), size, min,
-           "bytes per client", form=".0f", brief=True),
-    Column("Bytes per client", "formula", _head(lambda head: head.formula_bytes_per_client), size,
-           header="formula bytes per client", form=".0f"),
-    Column("Bytes per client", "ratio", _head(_ratio), times),
-    Column("Bytes per client", "as float32", _size_at("float32"), size,
-           header="float32 bytes per client", form=".0f"),
-    Column("Bytes per client", "as int8", _size_at("int8"), size,
-           header="int8 bytes per client", form=".0f"),
-)  # fmt: skip
-_COSTS = (
-    Column("", "rounds", _spent("round"), count, header="rounds", form=".0f", brief=True),
-    Column("Bytes", "up", _spent("up"), size, min, "MB up", 1e6, brief=True),
-    Column("Bytes", "formula", _spent("formula_up"), size, header="formula MB up", unit=1e6),
-    Column("Bytes", "down", _spent("down"), size, min, "MB down", 1e6, brief=True),
-    Column("FLOPs per client", "done", _spent("flops"), flops, min, "GFLOPs per client", 1e9,
-           brief=True),
-    Column("FLOPs per client", "torch", _spent("counted"), flops, header="torch GFLOPs", unit=1e9),
-    Column("FLOPs per client", "formula", _spent("formula_flops"), flops, header="formula GFLOPs",
-           unit=1e9),
-)  # fmt: skip
-_END = (
-    Column("", "time", lambda run: run.seconds, seconds, header="seconds", form=".1f", brief=True),
+    Column("bytes", MESSAGE, "measured", BYTES, _head(lambda h: h.bytes_per_client), min, True),
+    Column("formula bytes", MESSAGE, "formula", BYTES, _head(lambda h: h.formula_bytes_per_client)),
+    Column("", MESSAGE, "ratio", Kind(format.times), _head(_ratio)),
+    Column("float32 bytes", MESSAGE, "as float32", BYTES, _head(lambda h: h.sizes.get("float32"))),
+    Column("int8 bytes", MESSAGE, "as int8", BYTES, _head(lambda h: h.sizes.get("int8"))),
 )
+_COSTS = (
+    Column("rounds", "", "rounds", COUNT, _spent("round"), None, True),
+    Column("MB up", COSTS, "up", MEGABYTES, _spent("up"), min, True),
+    Column("formula MB up", COSTS, "formula", MEGABYTES, _spent("formula_up")),
+    Column("MB down", COSTS, "down", MEGABYTES, _spent("down"), min, True),
+    Column("GFLOPs per client", FLOPS, "done", GIGAFLOPS, _spent("flops"), min, True),
+    Column("torch GFLOPs", FLOPS, "torch", GIGAFLOPS, _spent("counted")),
+    Column("formula GFLOPs", FLOPS, "formula", GIGAFLOPS, _spent("formula_flops")),
+)
+_TIME = Column("seconds", "", "time", SECONDS, lambda run: run.seconds, None, True)
 
 
 def columns(entries: Sequence[Entry]) -> list[Column]:
     """Those that have a value; costs of the federation unless heads alone were fitted."""
     counted = trained(entries) or any(spent(run, "flops") for run in runs_of(entries))
-    costs = [one for one in _COSTS if counted and any(_values(one, entries))]
-    others = [*_TOP, *([] if counted else _UPLOADS)]
-    known = [one for one in others if any(v is not None for v in _values(one, entries))]
-    return [*known, *costs, *(one for one in _END if any(_values(one, entries)))]
+    results = [*_TOP, *([] if counted else _UPLOADS)]
+    known = [one for one in results if any(v is not None for v in _values(one.read, entries))]
+    costs = [*(_COSTS if counted else ()), _TIME]
+    return [*known, *(one for one in costs if any(_values(one.read, entries)))]
 
 
-def _values(column: Column, entries: Sequence[Entry]) -> list[Estimate | None]:
-    return [entry.result.over_seeds(column.read) for entry in entries]
+def _values(read: Read, entries: Sequence[Entry]) -> list[Estimate | None]:
+    return [entry.result.over_seeds(read) for entry in entries]
 
 
 # -- on the page -----------------------------------------------------------------------------------
@@ -208,41 +181,42 @@ def _values(column: Column, entries: Sequence[Entry]) -> list[Estimate | None]:
 
 def pipeline_table(entries: Sequence[Entry]) -> Table:
     """Every pipeline a row; the best of a column marked."""
-    shown = [column for column in columns(entries) if column.title]
-    cells = [_cells(column, entries) for column in shown]
-    rows = [(entry.label, [column[at] for column in cells]) for at, entry in enumerate(entries)]
-    return Table("Pipeline", _groups(shown), [column.title for column in shown], rows)
-
-
-def _groups(shown: Sequence[Column]) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    shown = columns(entries)
+    groups: list[tuple[str, int]] = []
     for column in shown:
-        if found and found[-1][0] == column.group:
-            found[-1] = (column.group, found[-1][1] + 1)
-        else:
-            found.append((column.group, 1))
-    return found if any(title for title, _ in found) else []
+        width = groups.pop()[1] if groups and groups[-1][0] == column.group else 0
+        groups.append((column.group, width + 1))
+    cells = [_cells(column, entries) for column in shown]
+    return _table(entries, [column.title for column in shown], cells, groups)
+
+
+def _table(
+    entries: Sequence[Entry],
+    header: Sequence[str],
+    cells: Sequence[Sequence[Cell]],
+    groups: Sequence[tuple[str, int]] = (),
+    title: str = "",
+) -> Table:
+    """Of columns."""
+    rows = [(entry.label, [column[at] for column in cells]) for at, entry in enumerate(entries)]
+    return Table("Pipeline", header, rows, groups, title)
 
 
 def _cells(column: Column, entries: Sequence[Entry]) -> list[Cell]:
-    values = _values(column, entries)
-    marked = marks(values, column.write, column.best)
-    before = [entry.result.over_seeds(column.before or _nothing) for entry in entries]
-    return [
-        Cell(_arrow(first, written(value, column.write)), mark)
-        for value, first, mark in zip(values, before, marked, strict=True)
-    ]
+    values = _values(column.read, entries)
+    marked = _marks(values, column.kind.write, column.best)
+    texts = [written(value, column.kind.write) for value in values]
+    if column.before is not None:
+        for at, (entry, first) in enumerate(
+            zip(entries, _values(column.before, entries), strict=True)
+        ):
+            own = entry.first.personal
+            if first is not None and own is not None and own.final != "global":
+                texts[at] = f"{100 * first:.1f} → {texts[at]}"
+    return [Cell(text, mark) for text, mark in zip(texts, marked, strict=True)]
 
 
-def _nothing(run: SeedResult) -> None:
-    return None
-
-
-def _arrow(before: Estimate | None, after: str) -> str:
-    return after if before is None else f"{100 * before:.1f} → {after}"
-
-
-def marks(values: Sequence[Estimate | None], write: Write, best: Best | None) -> list[bool]:
+def _marks(values: Sequence[Estimate | None], write: Write, best: Best | None) -> list[bool]:
     """Whether a value is the best: all that read the same share the mark; of one there is none."""
     known = [value for value in values if value is not None]
     if best is None or len(values) < 2 or not known:
@@ -255,62 +229,57 @@ def target_tables(entries: Sequence[Entry]) -> list[Table]:
     """What it took to reach each target, a table per measure that was counted."""
     aims = targets(entries)
     header = [f"{round(100 * aim, 2):g}%" for aim in aims]
-    found = []
-    for key, measure in MEASURES.items():
-        if not any(spent(run, key) for run in runs_of(entries)):
-            continue
-        costs = [[_reached(entry.result, aim, key) for entry in entries] for aim in aims]
-        cells = [_aimed(column, entries, measure.write) for column in costs]
-        rows = [(entry.label, [column[at] for column in cells]) for at, entry in enumerate(entries)]
-        found.append(Table("Pipeline", [], header, rows, measure.title))
-    return found
-
-
-def _reached(result: RunResult, aim: float, key: str) -> list[float]:
-    """The cost of each seed that comes so far."""
-    costs = (reached(run, aim, key) for run in result.runs)
-    return [cost for cost in costs if cost is not None]
-
-
-def _aimed(costs: Sequence[list[float]], entries: Sequence[Entry], write: Write) -> list[Cell]:
-    whole = [
-        Estimate(own) if own and len(own) == len(entry.result.runs) else None
-        for own, entry in zip(costs, entries, strict=True)
+    return [
+        _table(entries, header, [_aimed(entries, aim, key) for aim in aims], title=measure.title)
+        for key, measure in MEASURES.items()
+        if any(spent(run, key) for run in runs_of(entries))
     ]
+
+
+def _aimed(entries: Sequence[Entry], aim: float, key: str) -> list[Cell]:
+    """The cost; where only some seeds come so far, how many."""
+    write = MEASURES[key].write
+    costs = _values(lambda run: reached(run, aim, key), entries)
     cells = []
-    marked = marks(whole, write, min)
-    for own, entry, value, mark in zip(costs, entries, whole, marked, strict=True):
-        some = f"{len(own)} of {len(entry.result.runs)} seeds" if own else MISSING
-        cells.append(Cell(some if value is None else written(value, write), mark))
+    for entry, cost, mark in zip(entries, costs, _marks(costs, write, min), strict=True):
+        runs = entry.result.runs
+        some = sum(reached(run, aim, key) is not None for run in runs)
+        partly = f"{some} of {len(runs)} seeds" if some else MISSING
+        cells.append(Cell(partly if cost is None else written(cost, write), mark))
     return cells
 
 
 # -- as text ---------------------------------------------------------------------------------------
 
 
-def table_rows(entries: Sequence[Entry], brief: bool = False) -> Rows:
+def text_table(entries: Sequence[Entry], brief: bool = False) -> Table:
     """A pipeline a row, for terminals (`brief`) and files; there, deviations have columns."""
-    shown = [c for c in columns(entries) if c.header and (c.brief or not brief)]
-    seeds = any(len(entry.result.runs) > 1 for entry in entries)
     header, cells = [], []
-    for column in shown:
-        values = _values(column, entries)
-        means = [_text(value, column) for value in values]
-        spreads = [_text(None if v is None else v.std, column) for v in values]
-        if seeds and brief:
-            pairs = zip(means, spreads, strict=True)
-            means = [f"{mean} ± {std}" if std != MISSING else mean for mean, std in pairs]
-        header.append(column.header)
-        cells.append(means)
-        if seeds and not brief:
-            header.append(f"{column.header} std")
-            cells.append(spreads)
-    body = [(e.result.pipeline, *(own[at] for own in cells)) for at, e in enumerate(entries)]
-    return Rows(("pipeline", *header), body)
+    for column in columns(entries):
+        if not column.header or (brief and not column.brief):
+            continue
+        reads = {column.header: column.read}
+        if column.before is not None:
+            reads = {column.header.replace("personal", "shared"): column.before, **reads}
+        for title, read in reads.items():
+            values = _values(read, entries)
+            header.append(title)
+            cells.append([_text(value, column.kind, brief) for value in values])
+            if not brief and any(value is not None and value.std is not None for value in values):
+                header.append(f"{title} std")
+                spreads = [None if value is None else value.std for value in values]
+                cells.append([_text(spread, column.kind) for spread in spreads])
+    rows = [
+        (entry.result.pipeline, [Cell(column[at]) for column in cells])
+        for at, entry in enumerate(entries)
+    ]
+    return Table("pipeline", header, rows)
 
 
-def _text(value: float | None, column: Column) -> str:
-    return number_text(value, column.unit, column.form)
+def _text(value: float | None, kind: Kind, spread: bool = False) -> str:
+    shown = number_text(value, kind.unit, kind.form)
+    std = value.std if spread and isinstance(value, Estimate) else None
+    return shown if std is None else f"{shown} ± {number_text(std, kind.unit, kind.form)}"
 
 
 def number_text(value: float | None, unit: float = 1.0, form: str = "") -> str:
@@ -318,6 +287,4 @@ def number_text(value: float | None, unit: float = 1.0, form: str = "") -> str:
     if value is None:
         return MISSING
     scaled = value / unit
-    if form:
-        return format(scaled, form)
-    return f"{scaled:.0f}" if abs(scaled) >= 100 else f"{scaled:.3g}"
+    return f"{scaled:{form or ('.0f' if abs(scaled) >= 100 else '.3g')}}"

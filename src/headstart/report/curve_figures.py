@@ -6,7 +6,7 @@ A band around a curve is one standard deviation over seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,26 +14,49 @@ from numpy.typing import NDArray
 
 from headstart.report import axis
 from headstart.report.axis import COLOURS
-from headstart.report.comparison_metrics import Entry, OwnModel, mean_curve
-from headstart.report.drawing import FAINT, INK, drawn
+from headstart.report.comparison_metrics import Entry, OwnModel, mean_curve, mean_series
+from headstart.report.drawing import FAINT, INK, Drawing, drawn
 from headstart.report.figures import POINTS, thin
 from headstart.report.format import name, round_flops, round_size
-from headstart.results import Estimate, RunResult, SeedResult
+from headstart.results import RunResult, SeedResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
+Panels = Mapping[str, Callable[[SeedResult], dict[int, float]]]
 EPOCHS = {"own": "own test part", "local": "outside, own classes", "absent": "outside, the others"}
 SEEN = {"observed": "classes the client has", "unobserved": "classes it lacks"}
+_PRICES = {
+    "both": ("accuracy-by-bytes", "bytes both ways, all clients (log scale)", round_size),
+    "flops": ("accuracy-by-flops", "FLOPs per client (log scale)", round_flops),
+    "formula_up": (
+        "accuracy-by-formula",
+        "bytes up by formula, all clients (log scale)",
+        round_size,
+    ),
+}
+_DIAGNOSED = {
+    "alignment": "cos(f, v of the class)",
+    "gap": "change of the cosine",
+    "distance": "distance of features",
+    "angle": "degrees",
+}
 
 
 # -- accuracy and its price ------------------------------------------------------------------------
 
 
-@drawn(height=4.1)
-def accuracy_by_round(figure: Figure, entries: Sequence[Entry]) -> str:
+def price_curves(entries: Sequence[Entry]) -> list[Drawing | None]:
+    return [
+        _by_round(entries),
+        *(_by_cost((entries, key), name=_PRICES[key][0]) for key in _PRICES),
+    ]
+
+
+@drawn(height=4.1, name="accuracy-by-round")
+def _by_round(figure: Figure, entries: Sequence[Entry]) -> str:
     axes, known = _curves(figure, entries, "round")
     last = float(known.max(initial=0.0))
     if axes is None or not last:  # everybody speaks once: there is nothing to see
@@ -45,35 +68,14 @@ def accuracy_by_round(figure: Figure, entries: Sequence[Entry]) -> str:
 
 
 @drawn(height=4.1)
-def accuracy_by_bytes(figure: Figure, entries: Sequence[Entry]) -> str:
-    label = "bytes both ways, all clients (log scale)"
-    told = _priced(figure, entries, "both", label, round_size)
-    return told and "Test accuracy of each pipeline by bytes sent"
-
-
-@drawn(height=4.1)
-def accuracy_by_flops(figure: Figure, entries: Sequence[Entry]) -> str:
-    label = "FLOPs per client (log scale)"
-    told = _priced(figure, entries, "flops", label, round_flops)
-    return told and "Test accuracy of each pipeline by FLOPs per client"
-
-
-@drawn(height=4.1)
-def accuracy_by_formula(figure: Figure, entries: Sequence[Entry]) -> str:
-    label = "bytes up by formula, all clients (log scale)"
-    told = _priced(figure, entries, "formula_up", label, round_size)
-    return told and "Test accuracy of each pipeline by the papers' bytes"
-
-
-def _priced(
-    figure: Figure, entries: Sequence[Entry], key: str, label: str, write: Callable[[float], str]
-) -> str:
-    axes, known = _curves(figure, entries, key)
+def _by_cost(figure: Figure, data: tuple[Sequence[Entry], str]) -> str:
+    _, label, write = _PRICES[data[1]]
+    axes, known = _curves(figure, *data)
     if axes is None:
         return ""
     axis.log_ticks(axes, "x", known, write, room=1.4)
     axes.set_xlabel(label)
-    return label
+    return f"Test accuracy of each pipeline by {label.removesuffix(' (log scale)')}"
 
 
 def _curves(figure: Figure, entries: Sequence[Entry], key: str) -> tuple[Axes | None, Array]:
@@ -85,15 +87,12 @@ def _curves(figure: Figure, entries: Sequence[Entry], key: str) -> tuple[Axes | 
     axes = figure.add_subplot()
     alone = [tuple(rows[0, :2]) for _, rows in shown if len(rows) == 1]
     for entry, rows in shown:
-        x, accuracy, phases, spread = rows.T
-        look = {**_line(entry.at), "markevery": _ends(phases), "zorder": 3}
-        if len(x) == 1:  # those in one place lie on each other, the first is the widest
-            alone.remove((x[0], accuracy[0]))
-            look["markersize"] = 5 + 4 * alone.count((x[0], accuracy[0]))
-            level = {"color": look["color"], "linewidth": 0.9, "linestyle": (0, (1, 2))}
-            axes.axhline(accuracy[0], zorder=1, **level)
-        axis.band(axes, x, accuracy, spread, look["color"])
-        axes.plot(x, accuracy, label=entry.legend, **look)
+        place, look = tuple(rows[0, :2]), {**_line(entry.at), "markevery": _ends(rows[:, 3])}
+        if len(rows) == 1:  # those in one place lie on each other, the first is the widest
+            alone.remove(place)
+            look["markersize"] = 5 + 4 * alone.count(place)
+            axes.axhline(place[1], zorder=1, color=look["color"], linewidth=0.9, ls=(0, (1, 2)))
+        axis.curve(axes, rows, label=entry.legend, **look)
     axis.accuracy_scale(axes, _upper([rows[:, 1] for _, rows in shown]))
     axes.set_ylabel("test accuracy")
     figure.set_figheight(3.7 + 0.2 * axis.legend(figure))
@@ -113,12 +112,12 @@ def _upper(curves: Sequence[Array]) -> Array:
 
 
 def series(result: RunResult, key: str) -> Array:
-    """Rows (cost, accuracy, phase, deviation); what costs nothing has no place on a log scale."""
+    """Rows (cost, accuracy, deviation, phase); what costs nothing has no place on a log scale."""
     rows = mean_curve(result, key)
     known = rows if key == "round" else rows[rows[:, 0] > 0]
     if len(known) <= POINTS:
         return known
-    kept = {*np.linspace(0, len(known) - 1, POINTS).round().astype(int), *_ends(known[:, 2])}
+    kept = {*np.linspace(0, len(known) - 1, POINTS).round().astype(int), *_ends(known[:, 3])}
     return known[sorted(kept)]
 
 
@@ -136,18 +135,11 @@ def personal_accuracy(figure: Figure, models: Sequence[OwnModel]) -> str:
     if not models:
         return ""
     axes = figure.add_subplot()
-    lowest = 0.8
-    for at, one in enumerate(models):
-        known = one.shares
-        lowest = min(lowest, float(known.min()))
-        share = (np.arange(len(known)) + 0.5) / len(known)
-        look = {**_line(at), "marker": "o" if len(known) <= 3 else "", "markevery": None}
-        if one.model == "global":
-            look |= {"color": "#9aa5b1", "linewidth": 3.4}
-        axes.plot(thin(share), thin(known), label=name(one.label, 30), **look)
-    axes.set_xlim(0, 1)
+    for one in models:
+        wide = {"color": "#9aa5b1", "linewidth": 3.4} if one.model == "global" else {}
+        _sorted(axes, one, one.shares, **wide)
+    lowest = min(0.8, *(float(one.shares.min()) for one in models))
     axes.set_ylim(math.floor(10 * lowest) / 10 - 0.02, 1.03)
-    axis.percents(axes.xaxis)
     axis.percents(axes.yaxis)
     axes.set_xlabel("share of clients, least accurate first")
     axes.set_ylabel("accuracy on the client's own test")
@@ -162,14 +154,9 @@ def client_changes(figure: Figure, models: Sequence[OwnModel]) -> str:
         return ""
     axes = figure.add_subplot()
     axes.axhline(0, color=INK, linewidth=1.0, zorder=2)
-    changes = [one.change for one in models]
-    for one, change in zip(models, changes, strict=True):
-        share = (np.arange(len(change)) + 0.5) / len(change)
-        look = {**_line(one.at), "marker": "o" if len(change) <= 3 else "", "markevery": None}
-        axes.plot(thin(share), thin(change), label=one.label, **look)
-    _tint_losses(axes, changes)
-    axes.set_xlim(0, 1)
-    axis.percents(axes.xaxis)
+    for one in models:
+        _sorted(axes, one, one.change)
+    _tint_losses(axes, np.concatenate([one.change for one in models]))
     axes.yaxis.set_major_formatter(lambda value, _: _signed(100 * value))
     axes.set_xlabel("share of clients, those that lose first")
     axes.set_ylabel("points gained")
@@ -177,18 +164,26 @@ def client_changes(figure: Figure, models: Sequence[OwnModel]) -> str:
     return "Change of each client's accuracy, sorted"
 
 
+def _sorted(axes: Axes, one: OwnModel, values: Array, **more: Any) -> None:
+    share = (np.arange(len(values)) + 0.5) / len(values)
+    look = {**_line(one.at), "marker": "o" if len(values) <= 3 else "", "markevery": None, **more}
+    axes.plot(thin(share), thin(values), label=name(one.label, 60), **look)
+    axes.set_xlim(0, 1)
+    axis.percents(axes.xaxis)
+
+
 def _signed(value: float) -> str:
     return f"{value:+.3g}".replace("-", "−") if abs(value) > 1e-9 else "0"
 
 
-def _tint_losses(axes: Axes, changes: Sequence[Array]) -> None:
-    low = min(min(float(change.min()) for change in changes), -0.02)
-    high = max(max(float(change.max()) for change in changes), 0.02)
+def _tint_losses(axes: Axes, changes: Array) -> None:
+    low, high = min(float(changes.min()), -0.02), max(float(changes.max()), 0.02)
     room = 0.06 * (high - low)
     axes.set_ylim(low - room, high + room)
     axes.axhspan(low - room, 0, color=COLOURS[1], alpha=0.07, linewidth=0, zorder=0)
-    axes.text(0.99, low - room / 2, "these clients lose", transform=axes.get_yaxis_transform(),
-              ha="right", va="bottom", fontsize=9, color=FAINT)  # fmt: skip
+    corner: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 9, "color": FAINT}
+    across = axes.get_yaxis_transform()
+    axes.text(0.99, low - room / 2, "these clients lose", transform=across, **corner)
 
 
 @drawn(height=3.9)
@@ -199,7 +194,7 @@ def accuracy_by_epoch(figure: Figure, entries: Sequence[Entry]) -> str:
         return lambda run: {epoch.epoch: getattr(epoch, key) for epoch in run.epochs}
 
     panels = {heading: read(key) for key, heading in EPOCHS.items()}
-    made = _panels(figure, entries, panels, "epoch", "accuracy")
+    made = _side_by_side(figure, entries, panels, "epoch", "accuracy")
     for axes in made:
         axis.percents(axes.yaxis)
     shown = "Accuracy at home after each epoch: own test part, own classes outside, other classes"
@@ -209,30 +204,15 @@ def accuracy_by_epoch(figure: Figure, entries: Sequence[Entry]) -> str:
 # -- features and the head -------------------------------------------------------------------------
 
 
-@drawn(height=3.9)
-def feature_alignment(figure: Figure, entries: Sequence[Entry]) -> str:
-    return _diagnosed(figure, entries, "alignment", "cos(f, v of the class)")
+def diagnostics(entries: Sequence[Entry]) -> list[Drawing | None]:
+    """What a round of local training does to features: FedDr+'s figures 2, 4 and 5."""
+    return [_diagnosed((entries, key), name=f"feature-{key}") for key in _DIAGNOSED]
 
 
 @drawn(height=3.9)
-def alignment_gap(figure: Figure, entries: Sequence[Entry]) -> str:
-    return _diagnosed(figure, entries, "gap", "change of the cosine")
+def _diagnosed(figure: Figure, data: tuple[Sequence[Entry], str]) -> str:
+    entries, measure = data
 
-
-@drawn(height=3.9)
-def feature_distance(figure: Figure, entries: Sequence[Entry]) -> str:
-    return _diagnosed(figure, entries, "distance", "distance of features")
-
-
-@drawn(height=3.9)
-def feature_angle(figure: Figure, entries: Sequence[Entry]) -> str:
-    return _diagnosed(figure, entries, "angle", "degrees")
-
-
-DIAGNOSTICS = (feature_alignment, alignment_gap, feature_distance, feature_angle)
-
-
-def _diagnosed(figure: Figure, entries: Sequence[Entry], measure: str, label: str) -> str:
     def read(kind: str) -> Callable[[SeedResult], dict[int, float]]:
         key = f"{kind}_{measure}"
         return lambda run: {
@@ -240,42 +220,26 @@ def _diagnosed(figure: Figure, entries: Sequence[Entry], measure: str, label: st
         }
 
     panels = {heading: read(kind) for kind, heading in SEEN.items()}
-    made = _panels(figure, entries, panels, "round", label)
+    made = _side_by_side(figure, entries, panels, "round", _DIAGNOSED[measure])
     return f"{measure} by round: classes that clients have, and those they lack" if made else ""
 
 
-def _panels(
-    figure: Figure,
-    entries: Sequence[Entry],
-    panels: dict[str, Callable[[SeedResult], dict[int, float]]],
-    across: str,
-    up: str,
+def _side_by_side(
+    figure: Figure, entries: Sequence[Entry], panels: Panels, across: str, up: str
 ) -> list[Axes]:
-    """Side by side: each pipeline's mean over seeds of what a panel reads from a run."""
-    reads = panels.values()
-    shown = [e for e in entries if any(read(run) for read in reads for run in e.result.runs)]
+    """Each pipeline's mean over seeds of what a panel reads from a run."""
+    reads = list(panels.values())
+    shown = [entry for entry in entries if any(read(entry.first) for read in reads)]
     if not shown:
         return []
     made: Any = figure.subplots(1, len(panels), sharey=True)
     for axes, (heading, read) in zip(made, panels.items(), strict=True):
         for entry in shown:
-            at, mean, spread = _mean(entry.result, read)
-            look = _line(entry.at)
-            axis.band(axes, at, mean, spread, look["color"])
-            axes.plot(at, mean, label=entry.legend, **look)
+            rows = mean_series(entry.result, read)
+            axis.curve(axes, rows, label=entry.legend, **_line(entry.at))
         axes.set_title(heading, fontsize=10, color=INK)
         axis.whole(axes.xaxis)
         axes.set_xlabel(across)
     made[0].set_ylabel(up)
     figure.set_figheight(3.3 + 0.2 * axis.legend(figure, made[0]))
     return list(made)
-
-
-def _mean(
-    result: RunResult, read: Callable[[SeedResult], dict[int, float]]
-) -> tuple[Array, Array, Array]:
-    """Where all seeds have a value: there, their mean and deviation."""
-    known = [read(run) for run in result.runs]
-    shared = [at for at in known[0] if all(at in one for one in known)]
-    values = [Estimate(one[at] for one in known) for at in shared]
-    return np.array(shared, float), np.array(values), np.array([v.std or 0.0 for v in values])

@@ -10,7 +10,8 @@ import io
 import re
 import warnings
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,36 +51,53 @@ _UNDATED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drawing:
-    """A figure: `save` makes a file of it, of the kind that is named."""
+    """A figure, and the bytes of its files."""
 
     name: str
     description: str
-    save: Callable[[str], bytes]
+    canvas: Figure
+
+    @functools.cached_property
+    def svg(self) -> bytes:
+        return self._saved("svg")
+
+    @functools.cached_property
+    def pdf(self) -> bytes:
+        _ = self.svg  # which finds the places of everything
+        self.canvas.set_layout_engine("none")
+        return self._saved("pdf")
 
     def inline(self) -> str:
         """The drawing alone: no document, no namespaces, no style rules, ids of its own."""
-        return _tidy(self.save("svg").decode(), self.name, self.description)
+        return _tidy(self.svg.decode(), self.name, self.description)
+
+    def _saved(self, kind: str) -> bytes:
+        file = io.BytesIO()
+        with _styled(self.name):
+            self.canvas.savefig(file, format=kind, metadata=_UNDATED[kind])
+        return file.getvalue()
 
 
-def drawn(height: float) -> Callable[[Callable[[Figure, T], str]], Callable[..., Drawing | None]]:
+def drawn(
+    height: float, name: str = ""
+) -> Callable[[Callable[[Figure, T], str]], Callable[..., Drawing | None]]:
     """Make data → Drawing of a function that draws them and answers with a description.
 
     An empty description says that there is nothing to show: then there is no drawing either.
     """
 
     def wrap(draw: Callable[[Figure, T], str]) -> Callable[..., Drawing | None]:
-        @functools.wraps(draw)
-        def made(data: T, suffix: str = "") -> Drawing | None:
-            name = draw.__name__.replace("_", "-") + suffix
+        own = name or draw.__name__.replace("_", "-")
 
-            @functools.cache
-            def save(kind: str) -> tuple[str, bytes]:
-                return _render(draw, data, height, name, kind)
+        def made(data: T, *, name: str = own) -> Drawing | None:
+            from matplotlib.figure import Figure
 
-            description = save("svg")[0]
-            return Drawing(name, description, lambda kind: save(kind)[1]) if description else None
+            with _styled(name):
+                canvas = Figure(figsize=(WIDTH, height), layout="constrained")
+                description = draw(canvas, data)
+            return Drawing(name, description, canvas) if description else None
 
         made.figure = lambda data: _draw(draw, data, height, draw.__name__)[0]  # type: ignore[attr-defined]
         return made
@@ -100,21 +118,14 @@ def _draw(
         return canvas, draw(canvas, data)
 
 
-def _render(
-    draw: Callable[[Figure, T], str], data: T, height: float, name: str, kind: str
-) -> tuple[str, bytes]:
+@contextmanager
+def _styled(name: str) -> Iterator[None]:
     from matplotlib import style
-    from matplotlib.figure import Figure
 
     looks: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
     with style.context(looks), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # the browser may have it
-        canvas = Figure(figsize=(WIDTH, height), layout="constrained")
-        description = draw(canvas, data)
-        file = io.BytesIO()
-        if description:
-            canvas.savefig(file, format=kind, metadata=_UNDATED[kind])
-    return description, file.getvalue()
+        yield
 
 
 def _tidy(source: str, key: str, description: str) -> str:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from headstart.report import axis
 from headstart.report.axis import COLOURS
-from headstart.report.comparison_metrics import Entry, spent
-from headstart.report.drawing import FAINT, INK, drawn
+from headstart.report.comparison_metrics import Entry, mean_series, spent
+from headstart.report.drawing import INK, drawn
 from headstart.report.format import name, power, round_size, short
-from headstart.report.label_layout import NEAR, Box, nearest, place
-from headstart.results import Arrival, Confusion, Estimate, HeadSummary, RunResult, SeedResult
+from headstart.results import Confusion, Estimate, HeadSummary, RunResult, SeedResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,72 +32,57 @@ COLUMNS, LINES, CELLS = 300, 120, 400  # of the heat map (clients, classes), of 
 
 @drawn(height=4.1)
 def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
-    curves = [(entry, arrival_curve(entry.result)) for entry in entries]
+    curves = [(entry, mean_series(entry.result, _arrived)) for entry in entries]
     curves = [(entry, curve) for entry, curve in curves if len(curve)]
     if not curves:
         return ""
-    axes = figure.add_subplot()
-    for entry, (uploads, accuracy, spread) in ((entry, curve.T) for entry, curve in curves):
-        chief = entry is curves[0][0]
-        line = {**axis.line(entry.at), "linewidth": 2.4 if chief else 1.5, "zorder": 2 + chief}
-        axis.band(axes, uploads, accuracy, spread, line["color"])
-        axes.plot(uploads, accuracy, label=name(entry.legend, 30), **line)
-    pooled = _pooled(curves[0][0].result)
+    axes, first = figure.add_subplot(), curves[0][0]
+    for entry, curve in curves:
+        look = {**axis.line(entry.at), "linewidth": 2.4 if entry is first else 1.5}
+        axis.curve(axes, _early(curve), label=name(entry.legend, 30), **look)
+    shown = np.concatenate([curve[:, 1] for _, curve in curves])
+    pooled = pooled_accuracy(first.result)
     if pooled is not None:
-        label = name(f"{curves[0][0].legend}, pooled data", 38)
+        label = name(f"{first.legend}, pooled data", 38)
         axes.axhline(pooled, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=label)
-    axis.accuracy_scale(axes, arrival_accuracies(entries))
+        shown = np.append(shown, pooled)
+    axis.accuracy_scale(axes, shown)
     figure.set_figheight(3.7 + 0.2 * axis.legend(figure))
     axis.uploads(axes, max(curve[-1, 0] for _, curve in curves))
     axes.set_ylabel("test accuracy")
     return "Test accuracy of each pipeline's head after each upload"
 
 
-def _pooled(result: RunResult) -> Estimate | None:
+def pooled_accuracy(result: RunResult) -> Estimate | None:
     return result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None)
 
 
-def arrival_curve(result: RunResult) -> Array:
-    """Rows (uploads, accuracy, deviation); of a long curve more of the beginning is kept."""
-    known = [
-        {a.clients: a.accuracy for a in _arrivals(run) if a.accuracy is not None}
-        for run in result.runs
-    ]
-    shared = [at for at in known[0] if all(at in one for one in known)]
-    values = [Estimate(one[at] for one in known) for at in shared]
-    rows = [(at, value, value.std or 0.0) for at, value in zip(shared, values, strict=True)]
-    curve = np.array(rows, float).reshape(-1, 3)
+def _arrived(run: SeedResult) -> dict[int, float]:
+    known = run.head.arrivals if run.head else ()
+    return {one.clients: one.accuracy for one in known if one.accuracy is not None}
+
+
+def _early(curve: Array) -> Array:
+    """Of a long curve more of the beginning is kept."""
     if len(curve) <= POINTS:
         return curve
     return curve[np.unique(np.geomspace(1, len(curve), POINTS).round().astype(int)) - 1]
 
 
-def _arrivals(run: SeedResult) -> tuple[Arrival, ...]:
-    return run.head.arrivals if run.head else ()
-
-
-def arrival_accuracies(entries: Sequence[Entry]) -> Array:
-    """Every accuracy that the curves show, and the line of pooled data."""
-    shown = [arrival_curve(entry.result)[:, 1] for entry in entries]
-    pooled = _pooled(entries[0].result) if entries else None
-    return np.concatenate([*shown, [] if pooled is None else [pooled]])
-
-
 @drawn(height=4.1)
 def class_coverage(figure: Figure, run: SeedResult) -> str:
-    rows = np.array([(one.clients, one.classes) for one in _arrivals(run)], float).reshape(-1, 2)
-    if not len(rows):
+    known = run.head.arrivals if run.head else ()
+    if not known:
         return ""
-    axes = figure.add_subplot()
-    known = len(run.data.classes) or int(rows[:, 1].max())
-    axes.axhline(known, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=f"all {known:,}")
-    seen, classes = rows.T
+    seen, classes = np.array([(one.clients, one.classes) for one in known], float).T
+    axes, every = figure.add_subplot(), len(run.data.classes) or int(classes.max())
+    axes.axhline(every, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=f"all {every:,}")
     axes.fill_between(seen, classes, step="post", color=COLOURS[0], alpha=0.12, linewidth=0)
     line = {**axis.line(0), "linewidth": 2.0, "label": "seen so far"}
     axes.plot(seen, classes, drawstyle="steps-post", **line)
-    axes.set_ylim(0, known * 1.06)
+    axes.set_ylim(0, every * 1.06)
     axis.whole(axes.yaxis)
-    axis.uploads(axes, rows[-1, 0])
+    axis.uploads(axes, seen[-1])
     axes.set_ylabel("classes")
     axis.legend(figure)
     return "Number of classes seen after each upload"
@@ -118,16 +102,12 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
     best = counts.argmax(axis=1)
     counts = counts[np.lexsort((-counts.max(axis=1), best, counts.sum(axis=1) == 0))]
     shown = _gathered(_gathered(counts, COLUMNS, 0), LINES, 1).T
-    axes = figure.add_subplot()
-    image = axes.imshow(
-        np.ma.masked_less_equal(shown, 0),
-        norm=LogNorm(1, max(shown.max(), 10)),
-        cmap=axis.shades("YlGnBu", 0.18),
-        aspect="auto",
-        interpolation="none",
-    )
+    axes, most = figure.add_subplot(), max(shown.max(), 10)
+    looks: dict[str, Any] = {"aspect": "auto", "interpolation": "none"}
+    seen = np.ma.masked_less_equal(shown, 0)
+    image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **looks)
     bar = axis.colour_bar(figure, axes, image, "samples")
-    axis.log_ticks(bar.ax, "y", np.array([1, max(shown.max(), 10)]), "{:,.0f}".format, room=1.0)
+    axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, room=1.0)
     axis.bare(axes)
     names = [name(label, 14) for label in run.data.classes]
     axis.ticks(axes.yaxis, names if len(names) == classes <= LABELLED else [])
@@ -143,15 +123,12 @@ def client_bytes(figure: Figure, run: SeedResult) -> str:
     formula = _sizes([client.formula_up for client in run.clients])
     if not len(measured):
         return ""
-    axes = figure.add_subplot()
-    blue, orange = COLOURS[:2]
+    axes, (blue, orange) = figure.add_subplot(), COLOURS[:2]
+    share = np.linspace(0, 1, len(measured))
     if len(formula) == len(measured):
-        clients = np.linspace(0, 1, len(measured))
-        axes.fill_between(clients, measured, formula, color=blue, alpha=0.1, linewidth=0)
-    if len(formula):
-        share, dashes = np.linspace(0, 1, len(formula)), (0, (4, 2))
-        axes.plot(share, formula, color=orange, linestyle=dashes, label="the paper's formula")
-    axes.plot(np.linspace(0, 1, len(measured)), measured, color=blue, lw=2.2, label="measured")
+        axes.fill_between(share, measured, formula, color=blue, alpha=0.1, linewidth=0)
+        axes.plot(share, formula, color=orange, ls=(0, (4, 2)), label="the paper's formula")
+    axes.plot(share, measured, color=blue, lw=2.2, label="measured")
     axis.log_ticks(axes, "y", np.r_[measured, formula], round_size, room=1.5)
     axes.set_xlim(0, 1)
     axis.percents(axes.xaxis)
@@ -174,9 +151,8 @@ def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
         return ""
     axes = figure.add_subplot()
     for entry, x, y in shown:
-        mark, colour = _MARKS[entry.at % len(_MARKS)], COLOURS[entry.at % len(COLOURS)]
-        axes.errorbar(x, y, y.std or 0.0, fmt=mark, color=colour, markersize=8, mec="white",
-                      mew=0.8, elinewidth=1.2)  # fmt: skip
+        look = {"fmt": _MARKS[entry.at % len(_MARKS)], "color": axis.line(entry.at)["color"]}
+        axes.errorbar(x, y, y.std or 0.0, markersize=8, label=name(entry.legend, 30), **look)
     axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, room=2.0)
     heights = [y for *_, y in shown]
     room = max(0.18 * (max(heights) - min(heights)), 0.01)
@@ -184,7 +160,7 @@ def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
     axis.percents(axes.yaxis)
     axes.set_xlabel("mean bytes up per client (log scale)")
     axes.set_ylabel("test accuracy")
-    _label(figure, axes, [(name(entry.legend, 30), x, y) for entry, x, y in shown])
+    figure.set_figheight(3.3 + 0.2 * axis.legend(figure))
     return "Accuracy of each pipeline against its bytes per client"
 
 
@@ -196,24 +172,6 @@ def _upload(result: RunResult) -> float | None:
         return own or (up and up / max(len(run.split.clients), 1))
 
     return result.over_seeds(read)
-
-
-def _label(figure: Figure, axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Write each name beside its point, over nothing else; a thin line where it had to move."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    texts = [axes.text(x, y, title, fontsize=10) for title, x, y in points]
-    places = [tuple(axes.transData.transform((x, y))) for _, x, y in points]
-    boxes = [text.get_window_extent() for text in texts]
-    frame = Box(*axes.get_window_extent().extents)
-    placed = place(places, [(box.width + 2, box.height) for box in boxes], frame)
-    for text, at, box in zip(texts, places, placed, strict=True):
-        centre = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)
-        text.set(position=axes.transData.inverted().transform(centre), ha="center", va="center")
-        end = nearest(at, box)
-        if math.dist(at, end) > NEAR:
-            ends = axes.transData.inverted().transform([at, end])
-            axes.plot(*ends.T, color=FAINT, linewidth=0.7, zorder=1)
 
 
 # -- the ridge, errors -----------------------------------------------------------------------------
@@ -235,22 +193,17 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
     if scores.min() > 0 and scores.max() > 10 * scores.min():
         axis.log_ticks(upper, "y", scores, short)
     axis.log_ticks(lower, "x", ridges, power, room=1.0)
-    for ridge, label, colour, dash in _marked(head, path.best):
+    used = head.solved.get("ridge") or path.best
+    same = math.isclose(path.best, used, rel_tol=1e-6)
+    marks: list[tuple[float, str, dict[str, Any]]] = [
+        (path.best, "chosen" if same else "lowest score", {"color": COLOURS[1], "ls": (0, (4, 2))}),
+        *([] if same else [(used, "used", {"color": INK, "ls": (0, (1.5, 1.5))})]),
+    ]
+    for ridge, label, look in marks:
         for axes in (upper, lower):
-            axes.axvline(ridge, color=colour, linestyle=dash, linewidth=1.3, label=label)
+            axes.axvline(ridge, linewidth=1.3, label=f"{label}: λ = {short(ridge)}", **look)
     axis.legend(figure, upper)
     return "GCV score and degrees of freedom against the ridge"
-
-
-def _marked(head: HeadSummary, best: float) -> list[tuple[float, str, str, Any]]:
-    """The λ of the lowest score, and the λ used where that is another."""
-    used = head.solved.get("ridge")
-    same = used is None or math.isclose(best, used, rel_tol=1e-6)
-    title = "chosen" if same else "lowest score"
-    marks = [(best, f"{title}: λ = {short(best)}", COLOURS[1], (0, (4, 2)))]
-    if used and not same:
-        marks.append((used, f"used: λ = {short(used)}", INK, (0, (1.5, 1.5))))
-    return marks
 
 
 @drawn(height=4.9)
@@ -263,15 +216,13 @@ def confusion_matrix(figure: Figure, confusion: Confusion) -> str:
     classes = len(counts)
     shown = _gathered(_gathered(counts, CELLS, 0), CELLS, 1)
     shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
-    axes = figure.add_subplot()
-    norm = PowerNorm(0.5, 0, 1)
+    axes, norm = figure.add_subplot(), PowerNorm(0.5, 0, 1)
     seen = np.ma.masked_equal(shares, 0)
     image = axes.imshow(seen, cmap=axis.shades("Blues"), norm=norm, interpolation="none")
     bar = axis.colour_bar(figure, axes, image, "share of the true class")
     axis.percents(bar.ax.yaxis)
     axis.bare(axes)
-    names = [name(label, 12) for label in confusion.classes]
-    names = names if len(names) == classes <= LABELLED else []
+    names = [name(label, 12) for label in confusion.classes] if classes <= LABELLED else []
     axis.ticks(axes.yaxis, names)
     axis.ticks(axes.xaxis, names, rotation=90 if any(len(label) > 2 for label in names) else 0)
     if classes <= 12:
@@ -282,11 +233,11 @@ def confusion_matrix(figure: Figure, confusion: Confusion) -> str:
 
 
 def _write_cells(axes: Axes, shares: Array) -> None:
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
     for row, column in zip(*np.nonzero(shares >= 0.005), strict=True):
         share = shares[row, column]
         colour = "white" if share > 0.3 else INK
-        axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour,
-                  fontsize=9)  # fmt: skip
+        axes.text(column, row, f"{100 * share:.0f}", color=colour, **middle)
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -28,10 +28,14 @@ def written(value: float | None, write: Write) -> str:
     return MISSING if known is None else write(known, spread)
 
 
+def clean(text: str) -> str:
+    """One line without control characters."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in text)
+
+
 def name(value: object, limit: int = 200) -> str:
     """A name on one line, without control characters, no longer than `limit`."""
-    words = " ".join(str(value).split())
-    shown = "".join(char if char.isprintable() else "�" for char in words)
+    shown = clean(" ".join(str(value).split()))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
@@ -74,7 +78,7 @@ def times(value: float, spread: float | None = None) -> str:
 
 
 def count(value: float, spread: float | None = None) -> str:
-    return plain(value) if spread is None else _both(value, spread, 1)
+    return _both(value, spread, 1) if spread else plain(value)
 
 
 def _united(value: float, spread: float | None, unit: str, round_number: bool = False) -> str:
@@ -83,7 +87,7 @@ def _united(value: float, spread: float | None, unit: str, round_number: bool = 
         value, step = value / 1000, step + 1
         spread = None if spread is None else spread / 1000
     digits = 0 if not step else 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    shown = f"{value:.3g}" if round_number and step else _both(value, spread, digits)
+    shown = f"{value:.3g}" if round_number and step else _both(value, spread or None, digits)
     return f"{shown} {('', 'k', 'M', 'G', 'T')[step]}{unit}".rstrip()
 
 
@@ -93,12 +97,12 @@ def _both(value: float, spread: float | None, digits: int) -> str:
 
 
 def plain(value: object) -> str:
-    """Any value: whole numbers grouped, others to four figures, text as a name."""
+    """Any value: whole numbers grouped, others to four figures, text on one line."""
     known = finite(value)
     if value is None or (known is None and isinstance(value, float)):
         return MISSING
     if known is None:
-        return ("no", "yes")[value] if isinstance(value, bool) else name(value, 5000)
+        return ("no", "yes")[value] if isinstance(value, bool) else clean(str(value))
     if known == int(known) and abs(known) < 1e15:
         return f"{int(known):,}".replace("-", "−")
     return scientific(known) if 0 < abs(known) < 1e-3 or abs(known) >= 1e6 else f"{known:.4g}"

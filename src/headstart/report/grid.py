@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headstart.files import write_text
-from headstart.report.comparison_table import Cell, Rows, Table, number_text
+from headstart.report.comparison_table import Cell, Table, number_text
 from headstart.report.format import MISSING
 from headstart.report.pages import write_report
 from headstart.report.tables import as_csv, as_markdown
 from headstart.results import RunResult
+
+_HEADER = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "pipeline")
 
 
 @dataclass(frozen=True)
@@ -30,72 +32,54 @@ class CellResult:
 
     def text(self) -> str:
         """Ours, and the paper's in parentheses."""
-        if self.failed:
-            ours = "diverged"
-        elif self.accuracy is None:
-            ours = MISSING
-        else:
-            ours = f"{100 * self.accuracy:.2f}"
-            ours += "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
+        ours = "diverged" if self.failed else number_text(self.accuracy, 0.01, ".2f")
+        ours += "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
         return ours if self.paper is None else f"{ours} ({self.paper:.2f})"
 
-
-def long_rows(cells: Sequence[CellResult]) -> Rows:
-    """Every cell a row, for programs."""
-    header = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "pipeline")
-    body = [
-        (
-            *(one.table, one.row, one.column),
-            *(number_text(value, 0.01, ".2f") for value in (one.accuracy, one.deviation)),
-            number_text(one.paper, form=".2f"),
-            number_text(one.result.runs[0].seconds if one.result else None, form=".1f"),
-            one.pipeline,
+    @property
+    def line(self) -> tuple[str, ...]:
+        """A row for programs."""
+        seconds = self.result.runs[0].seconds if self.result else None
+        return (
+            *(self.table, self.row, self.column),
+            *(number_text(value, 0.01, ".2f") for value in (self.accuracy, self.deviation)),
+            number_text(self.paper, form=".2f"),
+            number_text(seconds, form=".1f"),
+            self.pipeline,
         )
-        for one in cells
-    ]
-    return Rows(header, body)
 
 
-def tables(cells: Sequence[CellResult]) -> dict[str, Rows]:
+def grid_tables(cells: Sequence[CellResult]) -> list[Table]:
     """Rows × columns of each table, in the order in which they came."""
-    found = {}
-    for name in dict.fromkeys(one.table for one in cells):
-        texts = {(one.row, one.column): one.text() for one in cells if one.table == name}
-        columns = list(dict.fromkeys(column for _, column in texts))
-        body = [
-            (row, *(texts.get((row, column), MISSING) for column in columns))
+    found = []
+    for title in dict.fromkeys(one.table for one in cells):
+        texts = {(one.row, one.column): one.text() for one in cells if one.table == title}
+        header = list(dict.fromkeys(column for _, column in texts))
+        rows = [
+            (row, [Cell(texts.get((row, column), MISSING)) for column in header])
             for row in dict.fromkeys(row for row, _ in texts)
         ]
-        found[name] = Rows(("", *columns), body)
+        beside = any(one.table == title and one.paper is not None for one in cells)
+        what = "accuracy in %" + (", in parentheses that of the paper" if beside else "")
+        found.append(Table("", header, rows, title=f"{title}: {what}"))
     return found
 
 
 def write_tables(cells: Sequence[CellResult], root: Path) -> None:
     """grid.csv and grid.md."""
-    write_text(root / "grid.csv", as_csv(*long_rows(cells)))
-    parts = [f"{name}\n\n{as_markdown(rows)}" for name, rows in tables(cells).items()]
+    write_text(root / "grid.csv", as_csv([_HEADER, *(one.line for one in cells)]))
+    parts = [f"{table.title}\n\n{as_markdown(table.text)}" for table in grid_tables(cells)]
     write_text(root / "grid.md", "\n".join(parts))
 
 
 def write_grid(cells: Sequence[CellResult], root: Path, title: str) -> None:
-    """The report of all cells that have a result, under the tables."""
-    several = len({one.table for one in cells}) > 1  # in a legend a cell is where it stands
-    places: dict[str, str] = {}
-    results: dict[str, RunResult] = {}
+    """The report of all cells that have a result, under the tables; in legends, by their place."""
+    tables = grid_tables(cells)
+    shown: dict[str, tuple[str, RunResult]] = {}
     for one in cells:
         if one.result is not None:
-            place = (one.row, one.column, *([one.table] if several else ()))
-            places.setdefault(one.pipeline, ", ".join(place))
-            results[one.pipeline] = one.result
-    beside = {one.table for one in cells if one.paper is not None}
-    shown = [_page_table(name, rows, name in beside) for name, rows in tables(cells).items()]
-    if results:
-        labels = list(places.values())
-        write_report(list(results.values()), root, title=title, labels=labels, grid=shown)
-
-
-def _page_table(name: str, rows: Rows, beside: bool) -> Table:
-    """`beside`: whether some cell also has the paper's number."""
-    title = f"{name}: accuracy in %" + (", in parentheses that of the paper" if beside else "")
-    body = [(first, [Cell(text) for text in rest]) for first, *rest in rows.body]
-    return Table("", [], list(rows.header[1:]), body, title)
+            place = (one.row, one.column, *([one.table] if len(tables) > 1 else ()))
+            shown.setdefault(one.pipeline, (", ".join(place), one.result))
+    if shown:
+        labels, results = zip(*shown.values(), strict=True)
+        write_report(results, root, title=title, labels=labels, grid=tables)

@@ -5,6 +5,7 @@ What a page shows is chosen by what its results hold; its words are in `template
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,7 @@ from headstart.report.axis import STRETCHED
 from headstart.report.comparison_metrics import (
     Entry,
     accuracies,
+    cheapest,
     make_entries,
     models_of,
     own_models,
@@ -26,7 +28,7 @@ from headstart.report.comparison_metrics import (
 )
 from headstart.report.comparison_table import Table, pipeline_table, target_tables
 from headstart.report.drawing import Drawing
-from headstart.report.format import plain
+from headstart.report.format import count, flops, percent, plain, points, size, written
 from headstart.results import RunResult
 
 if TYPE_CHECKING:
@@ -77,10 +79,13 @@ def write_report(
     drawings = _drawings(entries)
     _keep_only(folder / "figures", drawings)
     for drawing in drawings.values():
-        for kind in ("svg", "pdf"):
-            write_bytes(folder / "figures" / f"{drawing.name}.{kind}", drawing.save(kind))
+        write_bytes(folder / "figures" / f"{drawing.name}.svg", drawing.svg)
+        write_bytes(folder / "figures" / f"{drawing.name}.pdf", drawing.pdf)
     for file, text in tables.files(entries).items():
-        write_bytes(folder / file, text.encode(errors="backslashreplace"))
+        if text:
+            write_bytes(folder / file, text.encode(errors="backslashreplace"))
+        else:
+            (folder / file).unlink(missing_ok=True)
     html = _render(entries, shared, drawings, title, grid)
     write_bytes(folder / "report.html", html.encode())
 
@@ -109,15 +114,19 @@ def _render(
     grid: Sequence[Table],
 ) -> str:
     known = [value for run in runs_of(entries) for value in accuracies(run)]
+    compared = summary.compared(entries)
     context: dict[str, object] = {
         "style": (files(__package__) / "templates" / "style.css").read_text(encoding="utf-8"),
-        "title": title or summary.title(entries),
-        "summary": (summary.compared(entries), summary.outcome(entries)),
+        "title": title or compared.title,
+        "compared": compared,
         "shared": ", ".join(shared),
         "seeds": summary.over_seeds(entries),
-        "tiles": summary.tiles(entries),
+        "best": summary.best(entries, lambda result: result.accuracy),
+        "best_own": summary.best(entries, lambda result: result.personal_accuracy),
+        "cheapest": {key: cheapest(entries, key) for key in ("both", "flops")},
+        "pooled": figures.pooled_accuracy(entries[0].result),
+        "evaluated": bool(known),
         "facts": summary.facts(entries),
-        "notes": summary.notes(entries),
         "grid": grid,
         "entries": entries,
         "figures": drawings.get,
@@ -131,6 +140,7 @@ def _render(
         "ridges": sections.ridge_table(entries),
         "errors": sections.errors(entries),
         "own": sections.own_table(own_models(entries)),
+        "models": models_of(entries[:1]),
         "bits": sections.same_bits(entries),
         "reveals": sections.reveals(entries),
         "failures": [failure for run in runs_of(entries) for failure in run.failures],
@@ -149,7 +159,7 @@ def _environment() -> Environment:
         """What a template prints: never None, NaN or a control character."""
         return value if isinstance(value, Markup) else plain(value)
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("headstart.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -157,6 +167,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters |= {
+        write.__name__: functools.partial(written, write=write)
+        for write in (count, flops, percent, points, size)
+    }
+    return made
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -164,32 +179,26 @@ def _environment() -> Environment:
 
 def _drawings(entries: Sequence[Entry]) -> dict[str, Drawing]:
     """All that there is to draw, by name."""
-    few, first = _clearest(entries), entries[0].first
-    heads = [entry.first.head for entry in entries if entry.first.head]
+    few = _clearest(entries)
+    heads = [run.head for run in (entry.first for entry in entries) if run.head]
     arrived = [e.first for e in entries if e.first.head and e.first.head.arrivals]
     confused = sections.confusion_of(entries)
     found: list[Drawing | None] = [
+        *(curve_figures.price_curves(few) if trained(entries) else ()),
+        *([] if trained(entries) or len(few) < 2 else [figures.accuracy_by_upload_size(few)]),
+        *([] if trained(entries) else [figures.client_bytes(entries[0].first)]),
         figures.accuracy_by_upload(few),
-        figures.client_bytes(first),
-        curve_figures.personal_accuracy(models_of(entries)),
-        curve_figures.client_changes(own_models(few)),
-        curve_figures.accuracy_by_epoch(few),
         *(figures.class_coverage(run) for run in arrived[:1]),
         *(figures.ridge_path(head) for head in [one for one in heads if one.path][:1]),
         *([figures.confusion_matrix(confused[1])] if confused else []),
-        *(make(few) for make in curve_figures.DIAGNOSTICS),
+        curve_figures.personal_accuracy(models_of(entries)),
+        curve_figures.client_changes(own_models(few)),
+        curve_figures.accuracy_by_epoch(few),
+        *curve_figures.diagnostics(few),
     ]
-    if trained(entries):
-        found += [
-            curve_figures.accuracy_by_round(few),
-            curve_figures.accuracy_by_bytes(few),
-            curve_figures.accuracy_by_flops(few),
-            curve_figures.accuracy_by_formula(few),
-        ]
-    elif len(entries) > 1:
-        found.append(figures.accuracy_by_upload_size(entries))
     for at, entry in enumerate(splits(entries), 1):
-        found.append(figures.who_holds_what(entry.first, f"-{at}" if at > 1 else ""))
+        place = f"who-holds-what{f'-{at}' if at > 1 else ''}"
+        found.append(figures.who_holds_what(entry.first, name=place))
     return {drawing.name: drawing for drawing in found if drawing is not None}
 
 

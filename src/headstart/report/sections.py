@@ -11,8 +11,7 @@ from headstart.report.comparison_metrics import Entry, OwnModel, Read, paired
 from headstart.report.comparison_table import Cell, Table
 from headstart.report.figures import CELLS, COLUMNS, LINES, group
 from headstart.report.format import MISSING, count, name, percent, plain, points, written
-from headstart.report.summary import Tile
-from headstart.results import Confusion, SeedResult
+from headstart.results import Confusion, Estimate, SeedResult
 
 _SPREAD = ("mean", "std", "min", "max")
 
@@ -46,7 +45,7 @@ def paired_table(entries: Sequence[Entry]) -> Table | None:
                 better = sum(value > 0 for value in gap.values)
                 cells += _texts(points(gap, gap.std), f"{better} of {len(gap.values)}")
     header = ["points", "seeds better"] * len(groups)
-    return Table("Pipeline", groups, header, rows) if groups else None
+    return Table("Pipeline", header, rows, groups) if groups else None
 
 
 def own_table(models: Sequence[OwnModel]) -> Table | None:
@@ -54,7 +53,7 @@ def own_table(models: Sequence[OwnModel]) -> Table | None:
     rows = [(one.label, _own_cells(one)) for one in models]
     groups = [("Mean accuracy", 3), ("Clients that", 3), ("Points, over clients", 4)]
     header = ["shared", "own", "own, plain", "gain", "same", "lose", "worst", "10%", "median"]
-    return Table("Model", groups, [*header, "90%"], rows) if rows else None
+    return Table("Model", [*header, "90%"], rows, groups) if rows else None
 
 
 def _own_cells(one: OwnModel) -> list[Cell]:
@@ -86,7 +85,7 @@ def ridge_table(entries: Sequence[Entry]) -> Table | None:
             known = (head.path.best, head.solved.get("ridge"), score, freedom)
             rows.append((entry.label, _texts(*map(plain, known))))
     header = ["λ of the lowest score", "λ used", "lowest score", "degrees of freedom there"]
-    return Table("Pipeline", [], header, rows) if rows else None
+    return Table("Pipeline", header, rows) if rows else None
 
 
 # -- errors ----------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ def errors(entries: Sequence[Entry]) -> Errors | None:
         if wrong[i, j]:
             share = percent(wrong[i, j] / matrix[i].sum())
             rows.append((f"{names[i]} → {names[j]}", _texts(plain(int(wrong[i, j])), share)))
-    pairs = Table("True → predicted", [], ["samples", "of the class"], rows)
+    pairs = Table("True → predicted", ["samples", "of the class"], rows)
     return Errors(entry.label, group(len(matrix), CELLS), pairs)
 
 
@@ -153,7 +152,7 @@ def holdings(run: SeedResult) -> Holdings:
     rows = [
         (stem, _texts(*(plain(of.get(kind)) for kind in _SPREAD))) for stem, of in spread.items()
     ]
-    table = Table("", [], list(_SPREAD), rows) if rows else None
+    table = Table("", _SPREAD, rows) if rows else None
     return Holdings(run.split.name, single, table, _gathered(run.split.counts or ()))
 
 
@@ -191,19 +190,23 @@ def same_bits(entries: Sequence[Entry]) -> list[Bits]:
     return [bits for _, bits in found if not bits.same] or [bits for first, bits in found if first]
 
 
-def reveals(entries: Sequence[Entry]) -> list[Tile]:
-    """How many clients say more than they may wish, of the first result that knows."""
-    for entry in entries:
-        known = [run.reveals for run in entry.result.runs]
-        if known[0]:
-            return [_revealed(key, entry) for key in known[0]]
-    return []
+class Revealed(NamedTuple):
+    """Of how many clients something can be read, and of which share of all."""
+
+    what: str
+    clients: Estimate
+    share: float | None
 
 
-def _revealed(key: str, entry: Entry) -> Tile:
-    value = entry.result.over_seeds(lambda run: run.reveals.get(key))
-    every = entry.result.over_seeds(lambda run: run.reveals.get("clients"))
-    note = "in this run" if key == "clients" else ""
-    if not note and value is not None and every:
-        note = f"{100 * value / every:.0f}% of clients"
-    return Tile(name(key).capitalize(), written(value, count), note)
+def reveals(entries: Sequence[Entry]) -> list[Revealed]:
+    """What messages say more than a client may wish, of the first result that knows."""
+    entry = next((one for one in entries if one.first.reveals), None)
+    found = []
+    for key in entry.first.reveals if entry else ():
+        clients, every = (
+            Estimate(run.reveals.get(one, 0) for run in entry.result.runs)  # type: ignore[union-attr]
+            for one in (key, "clients")
+        )
+        share = clients / every if every and key != "clients" else None
+        found.append(Revealed(name(key).capitalize(), clients, share))
+    return found

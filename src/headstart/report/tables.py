@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headstart.report.comparison_metrics import MEASURES, Entry, reached, runs_of, targets
-from headstart.report.comparison_table import Rows, number_text, table_rows
+from headstart.report.comparison_table import number_text, text_table
 from headstart.report.format import MISSING
 from headstart.results import SeedResult
 
 Value = str | int | float | None
+Line = Sequence[Value]
 _COSTS = ("up", "down", "flops", "counted", "formula_up", "formula_flops")
 _POINT = ("phase", "round", "accuracy", *_COSTS)
 _CLIENT = ("client", "domain", "samples", "classes", "up", "formula_up")
@@ -23,97 +24,76 @@ _ARRIVAL = ("clients", "up", "accuracy", "classes")
 
 
 def files(entries: Sequence[Entry]) -> dict[str, str]:
-    """Name → CSV text, of those that have rows."""
+    """Name → CSV text, empty where there are no rows."""
     runs = runs_of(entries)
-    found = {
-        "table.csv": as_csv(*table_rows(entries)),
-        "targets.csv": as_csv(*target_rows(entries)),
-        "curves.csv": curves_csv(runs),
-        "clients.csv": clients_csv(runs),
-        "arrivals.csv": arrivals_csv(runs),
+    found: dict[str, list[Line]] = {
+        "table.csv": list(text_table(entries).text),
+        "targets.csv": list(_targets(entries)),
+        "curves.csv": list(_curves(runs)),
+        "clients.csv": list(_clients(runs)),
+        "arrivals.csv": list(_arrivals(runs)),
     }
-    return {name: text for name, text in found.items() if text.count("\n") > 1}
+    return {name: as_csv(lines) if len(lines) > 1 else "" for name, lines in found.items()}
 
 
-def target_rows(entries: Sequence[Entry], aims: Sequence[float] | None = None) -> Rows:
-    """Every target, pipeline and seed a row: the costs until it is first reached.
-
-    `aims` are fractions; without them they are chosen (see `targets`).
-    """
-    body = []
-    for aim in targets(entries) if aims is None else aims:
+def _targets(entries: Sequence[Entry]) -> Iterator[Line]:
+    """Every target, pipeline and seed a row: the costs until it is first reached."""
+    yield ("accuracy %", "pipeline", "seed", *(measure.header for measure in MEASURES.values()))
+    for aim in targets(entries):
         for run in runs_of(entries):
             costs = [
                 number_text(reached(run, aim, key), measure.unit, ".0f" if key == "round" else "")
                 for key, measure in MEASURES.items()
             ]
-            body.append((f"{round(100 * aim, 2):g}", run.pipeline, str(run.seed), *costs))
-    headers = (measure.header for measure in MEASURES.values())
-    return Rows(("accuracy %", "pipeline", "seed", *headers), body)
+            yield (f"{round(100 * aim, 2):g}", run.pipeline, run.seed, *costs)
 
 
-def curves_csv(runs: Iterable[SeedResult]) -> str:
-    known = list(runs)
-    diagnosed = list(
-        dict.fromkeys(k for run in known for p in run.curve for k in p.diagnosis or ())
-    )
-    rows = [
-        (run.pipeline, run.seed, *(getattr(point, key) for key in _POINT),
-         *((point.diagnosis or {}).get(key) for key in diagnosed))
-        for run in known
-        for point in run.curve
-    ]  # fmt: skip
-    return as_csv(("pipeline", "seed", *_POINT, *diagnosed), rows)
+def _curves(runs: Sequence[SeedResult]) -> Iterator[Line]:
+    points = [(run, point) for run in runs for point in run.curve]
+    diagnosed = list(dict.fromkeys(key for _, point in points for key in point.diagnosis or ()))
+    yield ("pipeline", "seed", *_POINT, *diagnosed)
+    for run, point in points:
+        known = {**vars(point), **(point.diagnosis or {})}
+        yield (run.pipeline, run.seed, *(known.get(key) for key in (*_POINT, *diagnosed)))
 
 
-def arrivals_csv(runs: Iterable[SeedResult]) -> str:
-    rows = [
-        (run.pipeline, run.seed, *(getattr(arrival, key) for key in _ARRIVAL))
-        for run in runs
-        if run.head is not None
-        for arrival in run.head.arrivals
-    ]
-    return as_csv(("pipeline", "seed", *_ARRIVAL), rows)
+def _arrivals(runs: Sequence[SeedResult]) -> Iterator[Line]:
+    yield ("pipeline", "seed", *_ARRIVAL)
+    for run in runs:
+        for arrival in run.head.arrivals if run.head else ():
+            yield (run.pipeline, run.seed, *(getattr(arrival, key) for key in _ARRIVAL))
 
 
-def clients_csv(runs: Iterable[SeedResult]) -> str:
+def _clients(runs: Sequence[SeedResult]) -> Iterator[Line]:
     """A client a row, with its accuracy on its own test part by each model."""
-    known = list(runs)
-    models = list(dict.fromkeys(m for run in known if run.personal for m in run.personal.models))
-    rows: list[Sequence[Value]] = []
-    for run in known:
-        scores = _by_client(run)
+    scores = [_scores(run) for run in runs]
+    keys = list(dict.fromkeys(key for own in scores for one in own.values() for key in one))
+    yield ("pipeline", "seed", *_CLIENT, *keys)
+    for run, own in zip(runs, scores, strict=True):
         for client in run.clients:
-            tested, shares = scores.get(client.client, (None, {}))
-            about = (getattr(client, key) for key in _CLIENT)
-            rows.append(
-                (run.pipeline, run.seed, *about, tested, *(shares.get(model) for model in models))
-            )
-    titles = (f"accuracy_{model}" for model in models)
-    return as_csv(("pipeline", "seed", *_CLIENT, "tested", *titles), rows)
+            about, known = (getattr(client, key) for key in _CLIENT), own.get(client.client, {})
+            yield (run.pipeline, run.seed, *about, *(known.get(key) for key in keys))
 
 
-def _by_client(run: SeedResult) -> dict[str, tuple[float, dict[str, float]]]:
-    own = run.personal
-    if own is None:
-        return {}
-    return {
-        client: (tested, {m: hits[at] / tested for m, hits in own.models.items() if tested})
-        for at, (client, tested) in enumerate(zip(own.clients, own.tested, strict=True))
-    }
+def _scores(run: SeedResult) -> dict[str, dict[str, float]]:
+    """Each client's test samples, and its accuracy by model."""
+    own, found = run.personal, {}
+    if own is not None:
+        for at, (client, tested) in enumerate(zip(own.clients, own.tested, strict=True)):
+            hits = {f"accuracy_{model}": hit[at] for model, hit in own.models.items() if tested}
+            found[client] = {"tested": tested, **{key: hit / tested for key, hit in hits.items()}}
+    return found
 
 
-def as_csv(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+def as_csv(lines: Iterable[Line]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell == MISSING else cell for cell in row] for row in rows)
+    writer.writerows(["" if cell == MISSING else cell for cell in line] for line in lines)
     return text.getvalue()
 
 
-def as_markdown(table: Rows) -> str:
-    """Names to the left, numbers to the right."""
-    sides = ("---", *("---:" for _ in table.header[1:]))
-    lines = (table.header, sides, *table.body)
-    shown = [[cell.replace("|", "\\|") for cell in row] for row in lines]
-    return "".join(f"| {' | '.join(row)} |\n" for row in shown)
+def as_markdown(lines: Sequence[Sequence[str]]) -> str:
+    """The first line is the header; names to the left, numbers to the right."""
+    sides = ["---", *("---:" for _ in lines[0][1:])]
+    shown = [[cell.replace("|", "\\|") for cell in line] for line in (lines[0], sides, *lines[1:])]
+    return "".join(f"| {' | '.join(line)} |\n" for line in shown)
