@@ -14,6 +14,14 @@ from headstart.registry import qualified
 from test_plugins import HEAD, METHOD
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unreported():
+    """A run writes no page here: it would take most of its time (`report` and `save` still do)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headstart.pipeline.run.write_report", lambda *_: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def samples():
     """Three Gaussian classes in four dimensions, of six clients."""
