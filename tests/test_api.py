@@ -27,7 +27,7 @@ def samples():
     """Three Gaussian classes in four dimensions, of six clients."""
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=240)
-    X = rng.normal(size=(3, 4))[y] * 3 + rng.normal(size=(240, 4))
+    X = rng.normal(size=(3, 4))[y] + rng.normal(size=(240, 4))
     return X, y, np.arange(240) % 6
 
 
@@ -61,7 +61,7 @@ def test_the_same_samples_are_the_same_run_however_they_come(samples, frame, tmp
     found = [hs.run("Fed3R", way) for way in ways]
     assert len({digest(result) for result in found}) == 1
     assert len({result.accuracy for result in found}) == 1
-    assert found[0].accuracy > 0.8
+    assert found[0].accuracy > 0.6
 
 
 def test_a_name_is_data_too():
@@ -88,10 +88,7 @@ def test_a_frame_says_what_is_test(frame):
 def test_test_samples_of_their_own(samples):
     X, y, client = samples
     (run,) = hs.run("Fed3R", (X[60:], y[60:], client[60:]), test=(X[:60], y[:60])).runs
-    assert run.data.test == 60
-    assert run.data.samples in (180, 240)
-    model = hs.run("Fed3R", (X[60:], y[60:], client[60:]), test=(X[:60], y[:60])).model
-    assert run.accuracy == np.mean(model.predict(X[:60]) == y[:60])
+    assert (run.data.samples, run.data.test) == (180, 60)
 
 
 def test_test_samples_in_a_file(samples, tmp_path):
@@ -204,9 +201,7 @@ def test_tables_of_a_result(one):
     assert list(last.accuracy) == list(rows.accuracy)
     assert list(last.up) == list(rows.bytes_up)
     assert curves.groupby("seed").up.is_monotonic_increasing.all()
-    assert sorted(set(curves[curves.phase == 1]["round"])) == [0, 1, 2] or set(
-        curves[curves.phase == 1]["round"]
-    ) == {1, 2}
+    assert list(curves["round"]) == [0, 1, 2] * 2
     assert len(clients) == 12
     assert clients[clients.seed == 0].samples.sum() == sum(map(sum, one.runs[0].split.counts))
     assert clients.accuracy_global.between(0, 1).all()
@@ -222,13 +217,10 @@ def test_tables_of_a_comparison(one, samples):
 
 @pytest.mark.parametrize("by", ["round", "bytes", "flops", "formula"])
 def test_a_figure_shows_every_pipeline(one, by):
-    figure = one.figure(by)
-    lines = [line for axes in figure.axes for line in axes.lines if len(line.get_xdata())]
-    assert any(
-        one.accuracy == pytest.approx(value) or 100 * one.accuracy == pytest.approx(value)
-        for line in lines
-        for value in line.get_ydata()
-    )
+    (axes,) = one.figure(by).axes
+    (line,) = axes.lines
+    assert line.get_ydata()[-1] == pytest.approx(one.accuracy)
+    assert (np.diff(line.get_xdata()) >= 0).all()
 
 
 def test_an_unknown_axis_is_refused(one):
@@ -274,13 +266,10 @@ def test_an_exported_model_predicts_the_same(one, samples, tmp_path):
 
     path = one.export(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(path)
-    (name,) = [given.name for given in session.get_inputs()]
     features = samples[0].astype(np.float32)
-    found = session.run(None, {name: features})
-    expected = one.model.predict(features)
-    assert any(np.array_equal(np.asarray(part), expected) for part in found) or np.array_equal(
-        one.model.classes[np.argmax(found[0], axis=1)], expected
-    )
+    scores, found = session.run(["scores", "class"], {"features": features})
+    np.testing.assert_array_equal(found, one.model.predict(features))
+    np.testing.assert_allclose(scores, one.model.scores(features), rtol=1e-6, atol=1e-6)
 
 
 # -- heads and methods of one's own ----------------------------------------------------------------
@@ -323,6 +312,6 @@ def test_plugins_are_compared_on_every_engine(samples, tmp_path, federation):
     )
     mine, half, average = found
     assert mine.pipeline == "centred-means"
-    assert mine.accuracy > 0.8
+    assert mine.accuracy > 0.6
     assert mine.seeds == (0, 1)
     assert half.accuracy.values == average.accuracy.values
