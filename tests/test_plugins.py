@@ -144,7 +144,7 @@ def test_a_run_goes_on_with_the_same_bytes_wherever_they_lie(files, tmp_path):
     config = make_config({**SPLIT, "cohort": 2, "plugins": str(method)})
     pipelines = ["none + FedHalf-1(head)"]
     before = compare(pipelines, config, tmp_path / "out")
-    kept = (tmp_path / "out" / "01" / "config.yaml").read_bytes()
+    kept = (tmp_path / "out" / "config.yaml").read_bytes()
     registry._unload("headstart_plugin_fed_half")
     with pytest.raises(hs.HeadstartError, match=f"was begun with a plugin: .* --plugin {method}"):
         compare(pipelines, make_config({**SPLIT, "cohort": 2}), tmp_path / "out")
@@ -154,7 +154,7 @@ def test_a_run_goes_on_with_the_same_bytes_wherever_they_lie(files, tmp_path):
     more.write_text(METHOD.replace("fed_half", "fed_third"))
     config = make_config({**SPLIT, "cohort": 2, "plugins": [other, more]})
     assert compare(pipelines, config, tmp_path / "out") == before
-    assert (tmp_path / "out" / "01" / "config.yaml").read_bytes() == kept
+    assert (tmp_path / "out" / "config.yaml").read_bytes() == kept
 
 
 def test_a_run_without_plugins_says_nothing_of_them(tmp_path):

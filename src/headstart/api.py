@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headstart.data.datasets import Dataset
+from headstart.data.table import Columns, split_mask
 from headstart.errors import DataError, HeadstartError
 from headstart.pipeline.config import RunConfig, make_config, parsed
 from headstart.pipeline.inputs import Input
@@ -67,7 +68,7 @@ def compare(
     if isinstance(pipelines, str):
         raise HeadstartError(f"pipelines: expected a list of them, got one ({pipelines!r})")
     said = [_pipeline(one) for one in pipelines]
-    given = _input(data, test)
+    given = _input(data, test, _columns(settings))
     config = _config(data, test, given, clients, alpha, {"seed": seed, **settings})
     return Comparison(run_all(said, config, out or _temporary(), seeds, data=given))
 
@@ -103,7 +104,13 @@ def _temporary() -> Path:
 # -- data ------------------------------------------------------------------------------------------
 
 
-def _input(data: Any, test: Any) -> Input | None:
+def _columns(settings: Mapping[str, Any]) -> Columns:
+    """The names that settings give to the columns of a DataFrame, as to those of a file."""
+    said = {role: settings[role] for role in Columns().roles() if role in settings}
+    return Columns(**said)
+
+
+def _input(data: Any, test: Any, columns: Columns) -> Input | None:
     """Samples that are in memory; None where data is a name or a path."""
     if isinstance(data, str | Path):
         if test is not None and not isinstance(test, str | Path):
@@ -111,16 +118,16 @@ def _input(data: Any, test: Any) -> Input | None:
         return None
     if isinstance(test, str | Path):
         raise DataError("test: expected arrays beside data that are, got a path")
-    found = dataset(data, "data")
-    return Input(found if test is None else found.with_outside(dataset(test, "test")))
+    found = dataset(data, "data", columns)
+    return Input(found if test is None else found.with_outside(dataset(test, "test", columns)))
 
 
-def dataset(data: Any, name: str = "data") -> Dataset:
-    """Arrays (X, y) or (X, y, client), or a DataFrame with a `label` column, as a Dataset."""
+def dataset(data: Any, name: str, columns: Columns) -> Dataset:
+    """Arrays (X, y) or (X, y, client), or a DataFrame with a label column, as a Dataset."""
     if isinstance(data, Dataset):
         return data
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        return _of_frame(data, name)
+        return _of_frame(data, name, columns)
     if not isinstance(data, tuple | list) or len(data) not in (2, 3):
         raise DataError(
             f"{name}: expected a name, a path, (X, y), (X, y, client) or a DataFrame, "
@@ -130,27 +137,25 @@ def dataset(data: Any, name: str = "data") -> Dataset:
     return Dataset(name, np.asarray(features), labels, *client)
 
 
-def _of_frame(frame: Any, name: str) -> Dataset:
+def _of_frame(frame: Any, name: str, columns: Columns) -> Dataset:
     """Columns `label`, `client`, `domain` and `split`; all others are features."""
-    if "label" not in frame.columns:
-        raise DataError(
-            f"{name}: expected a column label, got {', '.join(map(str, frame.columns))}"
-        )
-    roles = [role for role in ("label", "client", "domain", "split") if role in frame.columns]
-    features = frame.drop(columns=roles)
+    columns.check(name, list(frame.columns))
+    roles = {role: key for role, key in columns.roles().items() if key in frame.columns}
+    features = frame.drop(columns=list(roles.values()))
     other = [str(key) for key, kind in features.dtypes.items() if kind.kind not in "fiub"]
     if other:
         raise DataError(
             f"{name}: expected numbers in the feature columns, got others in {other[0]}"
         )
-    split = frame["split"].to_numpy() if "split" in roles else None
+    single = all(kind.kind == "f" and kind.itemsize <= 4 for kind in features.dtypes)
+    found = {role: frame[key].to_numpy() for role, key in roles.items()}
     return Dataset(
         name,
-        features.to_numpy(),
-        frame["label"].to_numpy(),
-        frame["client"].to_numpy().astype(str) if "client" in roles else None,
-        frame["domain"].to_numpy().astype(str) if "domain" in roles else None,
-        None if split is None else split == "test",
+        features.to_numpy(np.float32 if single else np.float64, na_value=np.nan),
+        found["label"],
+        found.get("client"),
+        found.get("domain"),
+        split_mask(found["split"], f"{name}: {columns.split!r}") if "split" in found else None,
     )
 
 
@@ -168,7 +173,11 @@ def _config(
     if clients is not None or alpha is not None:
         if "partition" in settings:
             raise HeadstartError("partition: expected it, or clients and alpha, got both")
-        named["partition"] = {"name": "dirichlet", "clients": clients or 10, "alpha": alpha or 0.1}
+        told = {
+            "clients": 10 if clients is None else clients,
+            "alpha": 0.1 if alpha is None else alpha,
+        }
+        named["partition"] = {"name": "dirichlet", **told}
     elif named["data"] == "digits" and "partition" not in settings:
         named["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
     for key in ("pipeline", "data", "test"):

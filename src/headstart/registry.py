@@ -56,6 +56,15 @@ def qualified(thing: Any) -> str:
     return f"{named.__module__}:{named.__qualname__.replace('<locals>.', '')}"
 
 
+def not_loaded(name: str) -> str:
+    """What to do about a qualified name that this process does not know."""
+    module = name.partition(":")[0]
+    return (
+        f"is not loaded in this process; import {module}, or give the file that registers it "
+        "as a plugin (--plugin)"
+    )
+
+
 def natural_name(thing: Any) -> str:
     """The name of a function or class, as the notation writes it: `my_method` is "my-method"."""
     return str(thing.__name__).replace("_", "-")
@@ -155,11 +164,7 @@ class Registry(Mapping[str, T]):
 
     def _unknown(self, name: str, what: str) -> str:
         if QUALIFIED.fullmatch(name):
-            module = name.partition(":")[0]
-            return (
-                f"{what}: {name!r} is not loaded in this process; import {module}, or give "
-                "the file that registers it as a plugin (--plugin)"
-            )
+            return f"{what}: {name!r} {not_loaded(name)}"
         close = difflib.get_close_matches(name.casefold(), list(self), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{what}: expected one of {', '.join(self)}, got {name!r}{hint}"

@@ -154,7 +154,7 @@ class RunConfig(BaseModel):
         try:
             return parsed(value).to_plain()
         except HeadstartError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(str(error).removeprefix("pipeline: ")) from None
 
     @model_validator(mode="after")
     def _known(self) -> RunConfig:
@@ -190,9 +190,14 @@ class RunConfig(BaseModel):
 
 def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
     """A pipeline, checked against the heads, methods and personalizations that can be named."""
-    if not isinstance(said, (str, Pipeline)):
-        said = Pipeline.from_plain(said)
-    return parse(str(said), heads=heads.HEADS, algorithms=_Kinds())
+    made = said if isinstance(said, (str, Pipeline)) else Pipeline.from_plain(said)
+    try:
+        return parse(str(made), heads=heads.HEADS, algorithms=_Kinds())
+    except HeadstartError as error:
+        if isinstance(said, str):
+            raise
+        # nobody wrote the text that the error points into
+        raise HeadstartError(str(error).partition("\n")[0]) from None
 
 
 class _Kinds(Mapping[str, str]):
@@ -287,7 +292,7 @@ def make_config(told: Mapping[str, Any]) -> RunConfig:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         said = str(first["msg"]).removeprefix("Value error, ")
-        came = f", got {first['input']!r}" if where and "\n" not in said else ""
+        came = f", got {first['input']!r}" if where and ", got " not in said else ""
         raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
 
 

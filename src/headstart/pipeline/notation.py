@@ -26,7 +26,7 @@ from typing import NoReturn
 from headstart.errors import HeadstartError
 from headstart.pipeline.phases import KINDS, PARTS, Phase, Value, is_plain
 from headstart.pipeline.pipeline import Pipeline, disorder, started
-from headstart.registry import folded
+from headstart.registry import QUALIFIED, folded, not_loaded
 
 # What a client does alone: by gradient inside FP(…), or in closed form under its own name.
 PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed", "ridge": "closed"}
@@ -239,6 +239,8 @@ class _Parser:
 
     def look_up(self, names: _Names, word: str, at: int) -> tuple[str, str]:
         if folded(word) not in names:
+            if QUALIFIED.fullmatch(word):
+                self.fail(at, f"expected a known name, got {word!r}, which {not_loaded(word)}")
             self.fail(at, f"expected a known name, got {word!r}; {names.nearest(word)}")
         (name, kinds), *others = names[folded(word)]
         if others:
