@@ -113,7 +113,6 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
 def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     """Whatever a command was doing: here each is interrupted at its first step."""
     from headstart import cli
-    from headstart.console import err
     from headstart.pipeline import doctor
     from headstart.pipeline import grid as grids
 
@@ -124,7 +123,6 @@ def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     monkeypatch.setattr("headstart.reproduce.sources.find", lambda *_: {})
     monkeypatch.setattr(grids, "run_grid", stop)
     monkeypatch.setattr(doctor, "findings", stop)
-    monkeypatch.setattr(err, "file", sys.stderr)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main has its own
     monkeypatch.setattr(sys, "argv", ["headstart", *words])
     with pytest.raises(SystemExit) as ended:

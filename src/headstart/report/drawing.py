@@ -99,23 +99,9 @@ def drawn(
                 description = draw(canvas, data)
             return Drawing(name, description, canvas) if description else None
 
-        made.figure = lambda data: _draw(draw, data, height, draw.__name__)[0]  # type: ignore[attr-defined]
         return made
 
     return wrap
-
-
-def _draw(
-    draw: Callable[[Figure, T], str], data: T, height: float, name: str
-) -> tuple[Figure, str]:
-    """The figure, in the report's own style, and its description."""
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    looks: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
-    with style.context(looks):
-        canvas = Figure(figsize=(WIDTH, height), layout="constrained")
-        return canvas, draw(canvas, data)
 
 
 @contextmanager

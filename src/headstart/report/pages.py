@@ -55,15 +55,14 @@ def page(
 
 def figure(results: Sequence[RunResult], by: str = "round") -> Any:
     """Accuracy by round, bytes, flops or formula (the papers' bytes), as a matplotlib figure."""
-    known = {
-        "round": curve_figures.accuracy_by_round,
-        "bytes": curve_figures.accuracy_by_bytes,
-        "flops": curve_figures.accuracy_by_flops,
-        "formula": curve_figures.accuracy_by_formula,
-    }
+    drawings = curve_figures.price_curves(make_entries(results)[0])
+    found = {drawing.name: drawing for drawing in drawings if drawing}
+    known = ("round", "bytes", "flops", "formula")
     if by not in known:
         raise HeadstartError(f"by: expected one of {', '.join(known)}, got {by!r}")
-    return known[by].figure(make_entries(results)[0])  # type: ignore[attr-defined]
+    if f"accuracy-by-{by}" not in found:
+        raise HeadstartError(f"by: expected a curve, got results without any by {by}")
+    return found[f"accuracy-by-{by}"].canvas
 
 
 def write_report(
