@@ -1,6 +1,5 @@
 """Federations from Python: what data may be, what is refused, and what a result can do."""
 
-import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -296,22 +295,28 @@ def test_a_plain_head_goes_on_only_where_it_is_known(samples, tmp_path):
     assert hs.load_result(tmp_path / "out").runs == result.runs  # reading needs no code
 
 
-@pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("federation", [{}, {"engine": "ray", "workers": 2}], ids=["here", "ray"])
-@pytest.mark.skipif(sys.platform == "win32", reason="Ray has no stable Windows")
-def test_plugins_are_compared_on_every_engine(samples, tmp_path, federation):
-    for name, text in {"centred.py": HEAD, "fed_half.py": METHOD}.items():
-        (tmp_path / name).write_text(text)
-    found = hs.compare(
-        ["CentredMeans", "Fed3R + FedHalf-2(head, factor=1.0)", "Fed3R + FedAvg-2(head)"],
-        samples,
-        plugins=[tmp_path / "centred.py", tmp_path / "fed_half.py"],
-        seeds=2,
-        cohort=3,
-        federation=federation,
-    )
-    mine, half, average = found
+@pytest.fixture
+def ray():
+    module = pytest.importorskip("ray")
+    yield
+    module.shutdown()
+
+
+@pytest.mark.usefixtures("registered", "ray")
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_plugins_are_compared_on_every_engine(samples, tmp_path):
+    files = [tmp_path / "centred.py", tmp_path / "fed_half.py"]
+    for path, text in zip(files, (HEAD, METHOD), strict=True):
+        path.write_text(text)
+    pipelines = ["CentredMeans", "Fed3R + FedHalf-2(head, factor=1.0)", "Fed3R + FedAvg-2(head)"]
+    how = {"plugins": files, "seeds": 2, "cohort": 3}
+    here = hs.compare(pipelines, samples, **how)
+    mine, half, average = here
     assert mine.pipeline == "centred-means"
     assert mine.accuracy > 0.6
     assert mine.seeds == (0, 1)
     assert half.accuracy.values == average.accuracy.values
+    there = hs.compare(pipelines, samples, **how, federation={"engine": "ray", "workers": 2})
+    assert digest(there[0]) == digest(mine)
+    for one, other in zip(here, there, strict=True):
+        assert one.accuracy.values == pytest.approx(other.accuracy.values, abs=0.03)
