@@ -51,7 +51,7 @@ bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
 bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 100 clients
 	$(BIN)/python benchmarks/text.py
 
-bench-rounds: $(VENV)/.all ## head fine-tuning, clients together against one at a time
+bench-rounds: $(VENV)/.all ## head fine-tuning, clients together next to a plain torch loop
 	$(BIN)/python benchmarks/rounds.py
 
 bench-secure: $(VENV)/.all ## secure sums: masks a client, bytes next to the small message's
