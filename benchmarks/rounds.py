@@ -1,9 +1,8 @@
-"""Head fine-tuning of 100 clients, 10 per round: all of a round together, against a plain torch loop.
+"""Head fine-tuning of 100 clients, 10 per round: all together, next to a plain torch loop.
 
-That loop (nn.Linear, autograd, SGD) is what a user would write instead; our own engine one client at
-a time stands beside it. All in one run on the same clients, interleaved in pieces of 20 rounds, the
-best piece of each.
-Ratios are what counts: times are those of a shared machine.
+That loop (nn.Linear, autograd, SGD) is what a user would write instead; our own engine with one
+client at a time stands beside it. All in one run on the same clients, interleaved in pieces of 20
+rounds, the best piece of each. Ratios are what counts: times are those of a shared machine.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def compare(
     asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
     """
     root = Path(path)
-    for place in (root, *root.glob("[0-9][0-9]"), *root.glob("**/seed-*")):
+    for place in (root, *root.glob("[0-9][0-9]*"), *root.glob("**/seed-*")):
         RunFolder(place).check_plugins()  # before their names are looked for
     said = _different(pipelines)
     for pipeline in said:
@@ -222,7 +222,7 @@ def run_folders(root: Path) -> list[Path]:
     """The folders of single runs in a folder: itself, of its seeds, of several pipelines."""
     if (root / "config.yaml").exists() or not root.is_dir():
         return [root]
-    parts = [root, *sorted(root.glob("[0-9][0-9]"))]
+    parts = [root, *sorted(root.glob("[0-9][0-9]*"))]
     places = [place for part in parts for place in (part, *sorted(part.glob("seed-*"), key=_seed))]
     return [place for place in places if (place / "config.yaml").exists()] or [root]
 
