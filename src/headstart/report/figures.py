@@ -247,7 +247,9 @@ def _marked(head: HeadSummary, best: float) -> list[tuple[float, str, str, Any]]
     used = head.solved.get("ridge")
     same = used is None or math.isclose(best, used, rel_tol=1e-6)
     title = "chosen" if same else "lowest score"
-    marks = [(best, f"{title}: λ = {short(best)}", COLOURS[1], (0, (4, 2)))]
+    marks: list[tuple[float, str, str, Any]] = [
+        (best, f"{title}: λ = {short(best)}", COLOURS[1], (0, (4, 2)))
+    ]
     if used and not same:
         marks.append((used, f"used: λ = {short(used)}", INK, (0, (1.5, 1.5))))
     return marks
