@@ -113,7 +113,9 @@ def test_training_goes_on_from_the_head_and_counts_what_it_costs(digits):
     # each client the list of 10 classes
     assert curve[1].down - curve[0].down == 10 * (650 * 4 + 10 * 8)
     assert curve[-1].down - curve[0].down == 6 * 10 * 650 * 4 + 12 * 10 * 8
-    assert 0 <= (curve[2].up - curve[1].up) / (10 * 650 * 4) - 1 < 0.15
+    assert (
+        0 <= (curve[2].up - curve[1].up) / (10 * 650 * 4) - 1 < 0.2
+    )  # the header, and the names of its fields
 
 
 def test_torchs_count_of_a_head_is_two_thirds_of_what_is_written_down(digits):

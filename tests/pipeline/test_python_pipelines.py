@@ -65,7 +65,7 @@ parts = st.sampled_from([None, "model", "extractor", "head"])
 counts = st.none() | st.integers(1, 10**6)
 values = st.booleans() | st.integers(-(10**9), 10**9) | st.sampled_from(["gcv", "a b", "1e3", ""])
 words = st.dictionaries(st.sampled_from(["alpha", "lr", "x"]), values, max_size=2)
-RECIPES = {name: gradient.make(name) for name in gradient.catalogue()}
+RECIPES = {name: gradient.make(name) for name in gradient.METHODS}
 PERSONAL = sorted(
     name for name, r in RECIPES.items() if r.personal or r.adapt or "copy" in r.memory
 )
@@ -74,7 +74,7 @@ TRAINING = sorted(set(RECIPES) - set(PERSONAL))
 
 @st.composite
 def initial(draw):
-    return InitHead(draw(st.sampled_from(sorted(heads.federated()))), **draw(words))
+    return InitHead(draw(st.sampled_from(sorted(heads.HEADS))), **draw(words))
 
 
 @st.composite
@@ -121,10 +121,10 @@ def test_objects_text_and_yaml_say_the_same(pipeline):
         (lambda: FineTune("fedavg", "tail"), "expected a part among φ, ψ and f, got 'tail'"),
         (lambda: FineTune("fedavg", lr=float("nan")), "lr: expected a finite number"),
         (lambda: FineTune("fedavg", refit="none"), "refit: expected the name of a head"),
-        (lambda: InitHead(object()), "head: expected"),
+        (lambda: InitHead(object()), "head builtins:object: expected a class with name, title"),
     ],
 )
 def test_what_means_nothing_is_refused_when_it_is_said(make, said):
-    with pytest.raises(HeadstartError, match=r"^(pipeline|head): ") as caught:
+    with pytest.raises(HeadstartError, match=r"^(pipeline:|head) ") as caught:
         make()
     assert said in str(caught.value)
