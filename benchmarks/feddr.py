@@ -22,7 +22,8 @@ from typing import Any
 from headstart.console import bar
 from headstart.errors import HeadstartError
 from headstart.gradient.diagnose import KINDS
-from headstart.report.compare import write_compare
+from headstart.report import write_report
+from headstart.results import RunResult
 from headstart.runs.config import make_config
 from headstart.runs.stories import run_sentence
 
@@ -65,7 +66,7 @@ CELLS = {
 }
 
 
-def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> dict[str, Any]:
+def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> RunResult:
     config = make_config(
         {
             "data": data,
@@ -95,15 +96,19 @@ def search(name: str, split: str, data: str, out: Path) -> None:
         except HeadstartError as error:  # a rate may be too high
             print(told, error, flush=True)
         else:
-            print(told, f"{100 * result['accuracy']:.1f}", flush=True)
+            print(told, f"{100 * (result.accuracy or 0.0):.1f}", flush=True)
 
 
-def series(result: dict[str, Any], key: str) -> tuple[list[float], list[float]]:
-    points = [point for point in result["curve"] if point.get(key) is not None]
-    return [point["round"] for point in points], [point[key] for point in points]
+def series(result: RunResult, key: str) -> tuple[list[float], list[float]]:
+    points = [
+        (point.round, {"accuracy": point.accuracy, **(point.diagnosis or {})}.get(key))
+        for point in result.runs[0].curve
+    ]
+    known = [(at, value) for at, value in points if value is not None]
+    return [at for at, _ in known], [value for _, value in known]
 
 
-def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
+def show(results: dict[tuple[str, str], RunResult]) -> None:
     """At the end; what a round's local training changes, as the mean over all tests."""
     print("| method | split | accuracy | best | alignment: has | lacks | changes by: has | lacks |")
     print("|---" * 8 + "|")
@@ -116,7 +121,7 @@ def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
         print(f"| {CELLS[name].title} | {split} | {percent} | {told} |")
 
 
-def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
+def draw(results: dict[tuple[str, str], RunResult], path: Path) -> None:
     """Accuracy, and alignment with the rows of classes that clients lack, by round; of trainings
     from random weights, for the others stand far above."""
     import matplotlib
@@ -173,7 +178,7 @@ def main() -> None:
     show(results)
     for split in args.split or SPLITS:
         own = [result for (_, at), result in results.items() if at == split]
-        write_compare(own, args.out / f"{split}.html")
+        write_report(own, args.out / split)
     if args.curves:
         draw(results, args.curves)
 

@@ -12,9 +12,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headstart.console import bar
+from headstart.results import SeedResult
 from headstart.runs.config import make_config
 from headstart.runs.stories import compare
 
@@ -46,22 +45,23 @@ def crossed(starts: dict[str, tuple[str, str]]) -> list[str]:
     ]
 
 
-def run(told: dict[str, Any], sentences: list[str], folder: Path) -> list[dict[str, Any]]:
+def run(told: dict[str, Any], sentences: list[str], folder: Path) -> list[SeedResult]:
     print(f"\n{folder.name}")
     with bar() as show:
-        return compare(sentences, make_config(told), folder, show)
+        found = compare(sentences, make_config(told), folder, show)
+    return [result.runs[0] for result in found]
 
 
-def show_starts(results: list[dict[str, Any]]) -> None:
+def show_starts(results: list[SeedResult]) -> None:
     """A row a start; then how far Fed3R is ahead of it at the least, wherever both were tested."""
     print(f"| init | before training | {' | '.join(ALGORITHMS)} |")
     print("|---" * (2 + len(ALGORITHMS)) + "|")
     rows = [results[at : at + len(ALGORITHMS)] for at in range(0, len(results), len(ALGORITHMS))]
     for row in rows:
-        start, first = row[0]["phases"][0], row[0]["curve"][0]["accuracy"]
-        ends = " | ".join(f"{100 * one['accuracy']:.1f}" for one in row)
-        print(f"| {start} | {100 * first:.1f} | {ends} |")
-    curves = [[{p["round"]: p["accuracy"] for p in one["curve"]} for one in row] for row in rows]
+        first = row[0].curve[0].accuracy or 0.0
+        ends = " | ".join(f"{100 * (one.accuracy or 0.0):.1f}" for one in row)
+        print(f"| {row[0].phases[0]} | {100 * first:.1f} | {ends} |")
+    curves = [[{p.round: p.accuracy or 0.0 for p in one.curve} for one in row] for row in rows]
     for row, others in zip(rows[:-1], curves[:-1], strict=True):
         gap, name, at = min(
             (mine[at] - other[at], name, at)
@@ -69,23 +69,20 @@ def show_starts(results: list[dict[str, Any]]) -> None:
             for at in mine.keys() & other.keys()
         )
         said = f"{100 * gap:+.1f} points at the least ({name}, round {at})"
-        print(f"Fed3R against {row[0]['phases'][0]}: {said}")
+        print(f"Fed3R against {row[0].phases[0]}: {said}")
 
 
-def show_home(results: list[dict[str, Any]]) -> None:
-    print("| sentence | global test | at home: before → after | plain mean after | gain / lose |")
+def show_home(results: list[SeedResult]) -> None:
+    print("| pipeline | global test | at home: before → after | plain mean after | gain / lose |")
     print("|---" * 5 + "|")
     for one in results:
-        tested, before, after = (
-            np.array(one["personal"][key]) for key in ("tested", "before", "after")
-        )
-        share = 100 * before.sum() / tested.sum(), 100 * after.sum() / tested.sum()
-        some = tested > 0
-        plain = 100 * (after[some] / tested[some]).mean()
-        moved = f"{share[0]:.1f} → {share[1]:.1f}"
-        clients = f"{(after > before).sum()} / {(after < before).sum()}"
-        print(f"| `{one['sentence']}` | {100 * one['accuracy']:.1f} | {moved} ", end="")
-        print(f"| {plain:.1f} | {clients} |")
+        own, accuracy = one.personal, one.accuracy
+        if own is None or accuracy is None:
+            continue
+        moved = f"{100 * own.weighted('global'):.1f} → {100 * own.weighted():.1f}"
+        clients = f"{(own.change() > 0).sum()} / {(own.change() < 0).sum()}"
+        print(f"| `{one.pipeline}` | {100 * accuracy:.1f} | {moved} ", end="")
+        print(f"| {100 * own.mean():.1f} | {clients} |")
 
 
 def main() -> None:

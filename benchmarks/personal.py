@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headstart.evaluate import Personal
+from headstart.evaluate import PERSONAL
 from headstart.heads.leverage import Leverage
+from headstart.results import PersonalScores
 from headstart.runs.config import Named, make_config
 from headstart.runs.execute import calibrated, federate, head_leverage, tested_at_home
 from headstart.runs.federate import prepare
@@ -49,7 +50,7 @@ def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, d
     yield "digits, Dirichlet 0.1", told, {"": FED3R, "2,000 random features": RANDOM}
 
 
-def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[Personal]]]:
+def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[PersonalScores]]]:
     """Of each head: as it is, the ridge without leverage, the temperature as if left out."""
     prepared = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
     told_so = prepared.config.model_copy(update={"temperature": "left-out"})
@@ -66,12 +67,13 @@ def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[
         yield said, [one for one in tests if one is not None]
 
 
-def row(name: str, tests: list[Personal]) -> str:
-    plain, unlevered, left_out = (one.weighted() for one in tests)
-    change = tests[0].change("ridge", "prior")
-    shares = [*plain.values(), unlevered["ridge"], left_out["prior"], left_out["ridge"]]
+def row(name: str, tests: list[PersonalScores]) -> str:
+    plain, unlevered, left_out = tests
+    change = plain.change("ridge", "prior")
+    shares = [plain.weighted(model) for model in PERSONAL]
+    shares += [unlevered.weighted("ridge"), left_out.weighted("prior"), left_out.weighted("ridge")]
     cells = [f"{100 * share:.1f}" for share in shares]
-    cells[4:4] = [str(change.gain), str(change.lose)]
+    cells[4:4] = [str((change > 0).sum()), str((change < 0).sum())]
     return f"| {name} | {len(tests[0].clients)} | {' | '.join(cells)} |"
 
 

@@ -4,6 +4,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from headstart.report.drawing import Drawing
+
+
+@pytest.fixture(autouse=True)
+def short_pdfs(request, monkeypatch):
+    """Fonts in PDF files take longer than most runs here; tests/report makes real ones."""
+    if request.path.parent.name != "report":
+        monkeypatch.setattr(Drawing, "pdf", b"%PDF of a test")
+
 
 @pytest.fixture(scope="session")
 def digits():

@@ -60,34 +60,16 @@ def write_csv(columns: dict[str, Any], output: Path | None) -> None:
         say(f"{len(rows)} predictions in {output}")
 
 
-def show_results(results: dict[str, Any], extra: list[tuple[str, float]] | None = None) -> None:
-    """The table of heads: accuracy, personal accuracy, bytes."""
-    personal = any(row["personal"] for row in results["heads"])
-    table = Table(title=results["title"], title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column("head", no_wrap=True)
-    table.add_column("accuracy", justify="right", no_wrap=True)
-    if personal:
-        table.add_column("personal: global\n→OLL→prior→ridge", justify="right", no_wrap=True)
-    sent = "exact" if results["exact"] else "sent"
-    for column in (f"bytes:\n{sent}", "\nfloat32", "\nint8", "paper's\nformula"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in results["heads"]:
-        table.add_row(*_cells(row, personal))
-    for title, accuracy in extra or []:
-        table.add_row(title, f"{100 * accuracy:.1f}")
-    out.print(table)
-
-
 def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str = "") -> None:
-    """A table of text: sentences to the left, numbers to the right.
+    """A table of text: pipelines to the left, numbers to the right.
 
-    Where it is too wide for the terminal, sentences are listed above it and numbered in it.
+    Where it is too wide for the terminal, pipelines are listed above it and numbered in it.
     """
     rows = [list(row) for row in body]
-    named = header.index("sentence") if "sentence" in header else -1
+    named = header.index("pipeline") if "pipeline" in header else -1
     titles = list(header)
     if named >= 0 and sum(_widths(header, rows)) + 2 * len(header) > out.width:
-        _number_sentences(rows, named)
+        _number_pipelines(rows, named)
         titles[named] = ""
     table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
     widths = _widths(titles, rows)
@@ -109,37 +91,12 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     ]
 
 
-def _number_sentences(rows: list[list[str]], at: int) -> None:
+def _number_pipelines(rows: list[list[str]], at: int) -> None:
     numbers = {name: place for place, name in enumerate(dict.fromkeys(row[at] for row in rows), 1)}
     for name, place in numbers.items():
         say(f"{place}. {name}")
     for row in rows:
         row[at] = f"{numbers[row[at]]}."
-
-
-def _cells(row: dict[str, Any], personal: bool) -> list[str]:
-    cells = [row["title"], f"{100 * row['accuracy']:.1f}"]
-    if personal:
-        own = row["personal"]
-        cells.append("→".join(f"{100 * own[key]:.1f}" for key in own) if own else "")
-    sizes = (
-        row["bytes_per_client"],
-        row["sizes"]["float32"],
-        row["sizes"]["int8"],
-        row["formula_bytes_per_client"],
-    )
-    return [*cells, *(f"{size:,.0f}" for size in sizes)]
-
-
-def show_end(results: dict[str, Any], folder: Path) -> None:
-    bits = results["exact"]
-    if bits:
-        word = "the same bits" if bits["same"] else "NOT THE SAME"
-        say(
-            f"federated total {bits['federated_digest'][:16]}…, pooled total "
-            f"{bits['pooled_digest'][:16]}…: {word}"
-        )
-    say(f"report: {folder / 'report.html'}   model: {folder / 'model.safetensors'}")
 
 
 def show_change(model: Any, what: str) -> None:

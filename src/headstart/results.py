@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
 
 FORMAT = 1  # of results.json
-Plain = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,9 @@ class ClientSummary:
     client: str
     samples: int | None = None
     classes: int | None = None
-    up: int | None = None  # bytes of its upload for the initial head
-    formula_up: float | None = None
+    up: int | None = None  # bytes it sent; of a head alone, its upload
+    formula_up: float | None = None  # of that upload
+    domain: str | None = None  # where the colours of images were shifted
 
 
 @dataclass(frozen=True)
@@ -136,11 +137,20 @@ class PersonalScores:
     models: Mapping[str, tuple[float, ...]]
     final: str = "global"
 
+    @classmethod
+    def of(
+        cls, tallies: Mapping[str, NDArray[np.float64]], models: Sequence[str]
+    ) -> PersonalScores:
+        """From each client's tally: its test samples, then its hits with each of `models`."""
+        rows = np.array(list(tallies.values()), float).reshape(len(tallies), 1 + len(models))
+        tested, *hits = (tuple(column) for column in rows.T.tolist())
+        return cls(tuple(tallies), tested, dict(zip(models, hits, strict=True)))
+
     def weighted(self, model: str | None = None) -> float:
         """Mean accuracy, clients weighed by their test samples."""
         return float(sum(self.models[model or self.final]) / max(sum(self.tested), 1.0))
 
-    def shares(self, model: str | None = None) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def shares(self, model: str | None = None) -> NDArray[np.float64]:
         """The accuracy of each client that tested."""
         tested = np.array(self.tested, float)
         hits = np.array(self.models[model or self.final], float)
@@ -150,6 +160,10 @@ class PersonalScores:
         """Mean accuracy, every client that tested counting the same."""
         shares = self.shares(model)
         return float(shares.mean()) if len(shares) else 0.0
+
+    def change(self, model: str | None = None, base: str = "global") -> NDArray[np.float64]:
+        """What each client that tested gains by `model`, or loses, against `base`."""
+        return self.shares(model) - self.shares(base)
 
 
 @dataclass(frozen=True)

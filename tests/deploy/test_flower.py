@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from headstart.deploy.nodes import Node, Registry, Trouble, online
 from headstart.federation import steps
 from headstart.federation.protocol import STEPS, TOGETHER, ClientData, Step
 from headstart.federation.simulator import Simulator
+from headstart.results import DataSummary, SeedResult, SplitSummary
 from headstart.runs.config import make_config, parsed
 from headstart.runs.federate import prepare
 from headstart.runs.folder import RunFolder
@@ -450,12 +451,18 @@ def test_whatever_the_trouble_its_words_are_one_line_of_a_log(code, text):
         assert (trouble.code, trouble.text) == (code, text)
 
 
+RESULT = SeedResult(
+    "Fed3R", ("Fed3R",), 0, DataSummary("x", 1, 0, 1), SplitSummary("x", {}, ()), {}, (), None
+)
+
+
 @given(st.text(st.characters(codec=None)))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_results_are_saved_and_read_whatever_their_words(tmp_path, text):
-    RunFolder(tmp_path).save_results({"said": text})
-    kept = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["said"]
-    assert kept == json.loads(json.dumps(text))  # two halves of one character become it
+    folder = RunFolder(tmp_path)
+    folder.save_results([replace(RESULT, notes=(text,))])
+    (kept,) = folder.results()
+    assert kept.notes == (json.loads(json.dumps(text)),)  # two halves of one character become it
 
 
 def test_an_upload_beyond_the_limit_is_refused():
@@ -536,6 +543,11 @@ def served(grid, told):
     return serve(grid, told, "run", poll=0.01)
 
 
+def members(result):
+    """Who is in the total."""
+    return [client.client for client in result.clients]
+
+
 def heard_of(node):
     """What the server last told a node of its upload."""
     lines = (Path(node.config["folder"]) / "receipts.jsonl").read_text().splitlines()
@@ -551,27 +563,26 @@ def test_a_run_gives_the_simulators_total_a_model_and_a_report(prepared, nodes, 
     np.savez(tmp_path / "test.npz", features=test.features, label=test.labels)
     told = run_settings(tmp_path, test_data=str(tmp_path / "test.npz"), personal=True)
     results = served(FakeGrid(nodes), told)
-    assert results["total"] == digest(prepared.simulator.data)
-    assert sorted(results["members"]) == sorted(prepared.simulator.data)
-    curve = results["heads"][0]["curve"]
-    assert [point["clients"] for point in curve] == [1, 2, 3, 4, 5]  # a head after each upload
-    assert curve[-1]["accuracy"] > curve[0]["accuracy"] > 0.2
+    assert results.head.digest == digest(prepared.simulator.data)
+    assert sorted(members(results)) == sorted(prepared.simulator.data)
+    curve = results.head.arrivals
+    assert [point.clients for point in curve] == [1, 2, 3, 4, 5]  # a head after each upload
+    assert curve[-1].accuracy > curve[0].accuracy > 0.2
     model = LinearHead.load(tmp_path / "out" / "model.safetensors")
     head = Fed3R().solve(prepared.simulator.total(EXACT))
     assert np.array_equal(model.weights, head.weights)
     assert model.temperature is not None
-    assert results["heads"][0]["accuracy"] == pytest.approx(
-        head.accuracy(test.features, test.labels)
-    )
-    assert results["heads"][0]["personal"]["oll"] >= results["heads"][0]["personal"]["global"]
+    assert results.accuracy == pytest.approx(head.accuracy(test.features, test.labels))
+    assert results.personal.weighted("oll") >= results.personal.weighted("global")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert results["total"][:8] in page
+    assert results.head.digest[:8] in page
     assert "As clients arrive" in page
     with Ledger.open(tmp_path / "ledger") as ledger:
         assert {model.state for model in ledger.models()} == {"current", "older"}
+        kept = ledger.members()
     for node in nodes:  # each was told that its upload is in
         receipt = heard_of(node)["receipt"]
-        assert receipt["digest"] == results["members"][node.name]
+        assert receipt["digest"] == kept[node.name]
 
 
 def test_the_missing_are_left_out_and_a_later_run_asks_only_them(prepared, nodes, tmp_path):
@@ -581,8 +592,8 @@ def test_the_missing_are_left_out_and_a_later_run_asks_only_them(prepared, nodes
     first = served(grid, run_settings(tmp_path, wanted=4))
     data = prepared.simulator.data
     there = {node.name: data[node.name] for node in nodes if not node.fault}
-    assert first["total"] == digest(there)
-    assert {(t["client"], t["code"]) for t in first["troubles"]} >= {
+    assert first.head.digest == digest(there)
+    assert {(t.client, t.code) for t in first.failures} >= {
         (nodes[1].name, "missing"),
         (nodes[3].name, "unreachable"),
     }
@@ -591,8 +602,8 @@ def test_the_missing_are_left_out_and_a_later_run_asks_only_them(prepared, nodes
     for node in nodes:
         node.heard.clear()
     second = served(grid, run_settings(tmp_path, wanted=5))
-    assert second["total"] == digest(data)
-    assert [p["clients"] for p in second["heads"][0]["curve"]] == [1, 2, 3, 4, 5]
+    assert second.head.digest == digest(data)
+    assert [p.clients for p in second.head.arrivals] == [1, 2, 3, 4, 5]
     asked = {
         node.name: [Question.from_content(message.content).step.name for message in node.heard]
         for node in [*nodes, late]
@@ -606,8 +617,8 @@ def test_once_the_wanted_are_in_the_rest_is_not_waited_for_long(nodes, tmp_path)
     nodes[0].fault = "silent"
     told = run_settings(tmp_path, wanted=4, deadline=86400.0, patience=0.0)
     results = served(FakeGrid(nodes), told)
-    assert len(results["members"]) == 4
-    assert [(t["client"], t["code"]) for t in results["troubles"]] == [(nodes[0].name, "missing")]
+    assert len(members(results)) == 4
+    assert [(t.client, t.code) for t in results.failures] == [(nodes[0].name, "missing")]
 
 
 def test_a_run_that_was_cut_short_goes_on(prepared, nodes, tmp_path, monkeypatch):
@@ -628,7 +639,7 @@ def test_a_run_that_was_cut_short_goes_on(prepared, nodes, tmp_path, monkeypatch
     with pytest.raises(Cut):
         served(FakeGrid(nodes), run_settings(tmp_path))
     assert LinearHead.load(tmp_path / "out" / "model.safetensors")  # of the second upload
-    assert served(FakeGrid(nodes), run_settings(tmp_path))["total"] == digest(
+    assert served(FakeGrid(nodes), run_settings(tmp_path)).head.digest == digest(
         prepared.simulator.data
     )
 
@@ -639,9 +650,9 @@ def test_a_refused_upload_is_told_why_and_is_not_in_the_total(prepared, nodes, t
     with pytest.raises(HeadstartError, match="collection: expected an upload"):
         served(FakeGrid(nodes), run_settings(tmp_path, samples=cap - 1, ledger=str(tmp_path / "b")))
     results = served(FakeGrid(nodes), run_settings(tmp_path, samples=cap, wanted=1))
-    assert results["data"]["samples"] == cap
-    refused = [node for node in nodes if node.name not in results["members"]]
-    assert {t["code"] for t in results["troubles"]} == {"counts"}
+    assert results.data.samples == cap
+    refused = [node for node in nodes if node.name not in members(results)]
+    assert {t.code for t in results.failures} == {"counts"}
     for node in refused:
         news = heard_of(node)
         assert news["refused"] == "counts"
@@ -655,9 +666,9 @@ def test_features_of_another_extractor_are_refused(prepared, nodes, tmp_path, mo
 
     nodes[4].fault = other
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[4].name, "extractor")}
+    assert {(t.client, t.code) for t in results.failures} == {(nodes[4].name, "extractor")}
     kept = {node.name: prepared.simulator.data[node.name] for node in nodes[:4]}
-    assert results["total"] == digest(kept)
+    assert results.head.digest == digest(kept)
 
 
 def claiming(identity: str, payload: bytes | None = None):
@@ -683,22 +694,22 @@ def test_a_refused_upload_does_not_say_what_made_the_features(prepared, nodes, t
         served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
     for code in ("malformed", "extractor"):  # once more when the honest ones are in
         results = served(FakeGrid(nodes), told)
-        codes = {(t["client"], t["code"]) for t in results["troubles"]}
+        codes = {(t.client, t.code) for t in results.failures}
         assert codes == {(nodes[0].name, code)}
-        assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
+        assert sorted(members(results)) == sorted(node.name for node in nodes[1:])
     assert Registry.open(tmp_path / "ledger" / "nodes.json").extractor is None
 
 
 def test_when_all_are_forgotten_so_is_what_made_their_features(nodes, tmp_path):
     for node in nodes:
         node.fault = claiming("old" if node in nodes[:2] else "new")
-    assert len(served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=2))["members"]) == 2
+    assert len(members(served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=2)))) == 2
     with Ledger.open(tmp_path / "ledger") as ledger:
         for node in nodes[:2]:
             ledger.forget(node.name)
     results = served(FakeGrid(nodes[2:]), run_settings(tmp_path, wanted=3))
-    assert len(results["members"]) == 3
-    assert not results["troubles"]
+    assert len(members(results)) == 3
+    assert not results.failures
 
 
 def test_what_made_the_features_survives_a_crash_after_the_first_upload(
@@ -719,7 +730,7 @@ def test_what_made_the_features_survives_a_crash_after_the_first_upload(
         with pytest.raises(Cut):
             served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
     results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=1))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[1].name, "extractor")}
+    assert {(t.client, t.code) for t in results.failures} == {(nodes[1].name, "extractor")}
 
 
 def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_path, caplog):
@@ -733,9 +744,9 @@ def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_pa
     nodes[0].fault = saying(code="failed", text="\ud800")
     nodes[1].fault = saying(code="a\nb", text="bad\nINFO : headstart: all is well\x1b[2J")
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=3))
-    assert len(results["members"]) == 3
-    assert json.loads((tmp_path / "out" / "results.json").read_text()) == results
-    codes = {t["client"]: t["code"] for t in results["troubles"]}
+    assert len(members(results)) == 3
+    assert RunFolder(tmp_path / "out").results() == (results,)
+    codes = {t.client: t.code for t in results.failures}
     assert codes == {nodes[0].name: "malformed", nodes[1].name: "a\\nb"}
     said = [line for line in map(caplog.handler.format, caplog.records) if "all is well" in line]
     assert said
@@ -750,7 +761,7 @@ def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tm
     nodes[0].fault = claiming("x", bad)
     with pytest.raises(HeadstartError, match=r"UTF-8.*\[classes\]"):
         served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
-    assert len(served(FakeGrid(nodes[1:]), run_settings(tmp_path, wanted=4))["members"]) == 4
+    assert len(members(served(FakeGrid(nodes[1:]), run_settings(tmp_path, wanted=4)))) == 4
 
 
 def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(prepared, nodes, tmp_path):
@@ -764,20 +775,20 @@ def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(prepared, node
 
     nodes[0].fault = scaled
     results = served(FakeGrid(nodes), run_settings(tmp_path, exact=False, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "bound")}
-    assert len(results["members"]) == 4
+    assert {(t.client, t.code) for t in results.failures} == {(nodes[0].name, "bound")}
+    assert len(members(results)) == 4
 
 
 def test_random_features_have_a_bound_of_their_own(nodes, tmp_path):
     """That of the features may be smaller than √(2/D)."""
     told = run_settings(tmp_path, sentence="fed3r-rf(dimension=8)", exact=False, bound=0.01)
-    assert not served(FakeGrid(nodes), told)["troubles"]
+    assert not served(FakeGrid(nodes), told).failures
 
 
 def test_a_cap_of_one_client_says_nothing_of_the_others(nodes, tmp_path):
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4, caps={nodes[0].name: 1}))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {(nodes[0].name, "counts")}
-    assert sorted(results["members"]) == sorted(node.name for node in nodes[1:])
+    assert {(t.client, t.code) for t in results.failures} == {(nodes[0].name, "counts")}
+    assert sorted(members(results)) == sorted(node.name for node in nodes[1:])
 
 
 @pytest.fixture
@@ -832,9 +843,9 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
         extractor=str(photos / "server" / "server.onnx"),
     )
     results = served(FakeGrid(nodes), told)
-    assert not results["troubles"]
-    assert results["data"]["samples"] == 32
-    assert results["heads"][0]["accuracy"] == 1.0
+    assert not results.failures
+    assert results.data.samples == 32
+    assert results.accuracy == 1.0
     about = LinearHead.load(photos / "out" / "model.safetensors").provenance["extractor"]
     assert about["name"] == told.extractor  # where `headstart predict` finds it
     kept = (photos / "ledger" / "nodes.json").read_text()
@@ -866,9 +877,9 @@ def test_a_forgotten_client_is_not_asked_again(prepared, nodes, tmp_path):
         ledger.forget(nodes[0].name)
     nodes[0].heard.clear()
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
-    assert [point["clients"] for point in results["heads"][0]["curve"]] == [1, 2, 3, 4]
+    assert [point.clients for point in results.head.arrivals] == [1, 2, 3, 4]
     kept = {node.name: prepared.simulator.data[node.name] for node in nodes[1:]}
-    assert results["total"] == digest(kept)
+    assert results.head.digest == digest(kept)
     assert nodes[0].heard == []
     assert nodes[0].name not in json.loads((tmp_path / "ledger" / "nodes.json").read_text())["keys"]
 
@@ -881,7 +892,7 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(prepared, no
     nodes[0].name = nodes[0].config["client"] = "alias"
     nodes[0].heard.clear()
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=4))
-    assert {(t["client"], t["code"]) for t in results["troubles"]} == {("alias", "forgotten")}
+    assert {(t.client, t.code) for t in results.failures} == {("alias", "forgotten")}
     assert nodes[0].heard == []
     kept = (tmp_path / "ledger" / "nodes.json").read_text()
     key = next(node.key for node in online(FakeGrid(nodes)) if node.name == "alias")
@@ -891,8 +902,8 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(prepared, no
     fewer = replace(fewer, features=fewer.features[1:], labels=fewer.labels[1:])
     write_samples(nodes[0].config["data"], fewer)  # the same bytes would stay out
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=5, readmit="alias"))
-    assert "alias" in results["members"]
-    assert not results["troubles"]
+    assert "alias" in members(results)
+    assert not results.failures
 
 
 @pytest.mark.parametrize(
@@ -966,15 +977,15 @@ def test_every_phase_gives_over_the_grid_what_it_gives_simulated(prepared, nodes
         tmp_path, sentence=text, personal=True, cohort=3, test_data=str(tmp_path / "test.npz")
     )
     found = served(FakeGrid(nodes, newest_first=True), told)
-    assert not found["troubles"]
-    assert found["total"] == digest(prepared.simulator.data)
+    assert not found.failures
+    assert found.head.digest == digest(prepared.simulator.data)
     ours = LinearHead.load(tmp_path / "out" / "model.safetensors")
     assert np.array_equal(ours.weights, stage.params["head.weight"].astype(np.float64))
     assert np.array_equal(ours.bias, stage.params["head.bias"].astype(np.float64))
-    assert found["personal"] == expected["personal"]
-    for point, other in zip(found["curve"], expected["curve"], strict=True):
+    assert found.personal == expected.personal
+    for point, other in zip(found.curve, expected.curve, strict=True):
         costs = {"up": 0}  # the first upload came before the sentence began
-        assert {**point, **costs} == pytest.approx({**other, **costs})
+        assert {**asdict(point), **costs} == pytest.approx({**asdict(other), **costs})
 
 
 def test_a_sentence_is_served_and_goes_on_without_a_client_that_dies(prepared, nodes, tmp_path):
@@ -990,10 +1001,10 @@ def test_a_sentence_is_served_and_goes_on_without_a_client_that_dies(prepared, n
 
     grid.push_messages = dying
     results = served(grid, told)
-    assert [point["phase"] for point in results["curve"]] == [0, 1, 1, 2]
-    assert nodes[0].name not in results["personal"]["clients"]
-    assert len(results["personal"]["clients"]) == 4
-    assert results["accuracy"] is None  # the server has nothing to test with
+    assert [point.phase for point in results.curve] == [0, 1, 1, 2]
+    assert nodes[0].name not in results.personal.clients
+    assert len(results.personal.clients) == 4
+    assert results.accuracy is None  # the server has nothing to test with
     assert LinearHead.load(tmp_path / "out" / "model.safetensors").weights.shape == (10, 64)
     with Ledger.open(tmp_path / "ledger") as ledger:
         assert ledger.total().digest() == digest(prepared.simulator.data)
@@ -1013,8 +1024,8 @@ def test_phases_go_on_without_members_that_are_away_and_keep_their_classes(nodes
     text = "Fed3R + FedAvg-1(head)"
     served(FakeGrid(nodes), run_settings(tmp_path))
     results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, sentence=text, wanted=1))
-    assert len(results["members"]) == 5
-    assert results["clients"] == 2
+    assert len(members(results)) == 5
+    assert len(results.split.clients) == 2
     assert LinearHead.load(tmp_path / "out" / "model.safetensors").weights.shape == (10, 64)
 
 

@@ -1,6 +1,7 @@
 """Shifted colours and FedRDN as options of a run: what clients and the test set see, and say so."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import make_config, parsed
 from headstart.runs.execute import run
 from headstart.runs.federate import prepare
+from headstart.runs.folder import RunFolder
 from headstart.runs.phases import tell
 from headstart.runs.stories import compare, run_sentence
 
@@ -101,10 +103,10 @@ def test_every_source_is_shifted_before_it_is_resized(photos):
 def test_a_shift_also_reaches_an_extractor_that_stays_as_it_is(photos, tmp_path):
     """The heads of a run without phases; results and model say it, and a new client is refused."""
     config = make_config({"data": str(photos), "extractor": f"pixels-{SIDE}", "shift": 2})
-    results = run(config, tmp_path / "run")
-    assert results["title"].endswith("colours shifted by 2")
-    assert results["data"]["images"]["shift"] == 2
-    assert results["exact"]["same"]
+    (result,) = run(config, tmp_path / "run")[0].runs
+    assert result.data.shift == 2
+    assert result.head.digest == result.pooled.digest
+    assert {client.domain for client in result.clients} <= set(CHANNELS)
     assert LinearHead.load(tmp_path / "run" / "model.safetensors").provenance["shift"] == 2
     with pytest.raises(HeadstartError, match="shift: expected a run of images as they are"):
         add(tmp_path / "run", "late", str(photos))
@@ -114,10 +116,10 @@ def test_accuracy_by_domain_is_told(photos, tmp_path):
     found = compare(["Fed3R", "Fed3R + FedAvg-1(f)"], told(photos, shift=2), tmp_path / "both")
     prepared = prepare(told(photos, shift=2))
     for one in found:
-        by, test = one["images"]["accuracy"], prepared.colours.test
+        by, test = one.runs[0].domains, prepared.colours.test
         mean = sum(by[name] * (test == name).mean() for name in CHANNELS)
-        assert mean == pytest.approx(one["accuracy"])
-        assert one["images"]["clients"] == prepared.colours.clients
+        assert mean == pytest.approx(one.accuracy)
+        assert {c.client: c.domain for c in one.runs[0].clients} == prepared.colours.clients
     page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
     assert "Images are shifted by δ = 2" in page
     assert "Test images with more" in page
@@ -131,15 +133,15 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (2, 3):
+        if (point.phase, point.round) == (2, 3):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         tell(prepared, sentence, checkpoint=checkpoint, watch=stop)
     fresh = prepare(told(photos, shift=2, augment="fedrdn"))
     again = tell(fresh, sentence, checkpoint=checkpoint)[0]
-    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
-    assert again["images"]["accuracy"]
+    assert replace(again, seconds=0, created="") == replace(whole, seconds=0, created="")
+    assert again.domains
 
 
 # -- FedRDN ----------------------------------------------------------------------------------------
@@ -221,23 +223,22 @@ def test_looks_are_drawn_by_the_secret_and_the_step():
 def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photos, tmp_path):
     text = "Fed3R + FedAvg-2(f) + FP-1(f)"
     config = told(photos, augment="fedrdn", phases=text)
-    one = run_sentence(config, tmp_path / "one")
-    two = run_sentence(config, tmp_path / "two")
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    one, two = (run_sentence(config, tmp_path / name).runs[0] for name in ("one", "two"))
+    assert replace(one, seconds=0, created="") == replace(two, seconds=0, created="")
     models = [tmp_path / name / "model.safetensors" for name in ("one", "two")]
     assert models[0].read_bytes() == models[1].read_bytes()
     with safe_open(models[0], "numpy") as file:
         about = json.loads(file.metadata()["headstart"])["images"]
     assert about["augment"] == "fedrdn"
     assert len(about["outside"]["mean"]) == 3
-    plain = run_sentence(told(photos, phases=text), tmp_path / "plain")
-    assert plain["images"] is None
-    assert one["curve"] != plain["curve"]
-    more = one["curve"][0]["up"] - plain["curve"][0]["up"]
+    (plain,) = run_sentence(told(photos, phases=text), tmp_path / "plain").runs
+    assert (one.data.augment, plain.data.augment) == ("fedrdn", None)
+    assert one.curve != plain.curve
+    more = one.curve[0].up - plain.curve[0].up
     assert CLIENTS * 6 * 8 <= more < CLIENTS * 1000
-    told_more = one["curve"][0]["down"] - plain["curve"][0]["down"]
+    told_more = one.curve[0].down - plain.curve[0].down
     assert told_more == CLIENTS * CLIENTS * 6 * 8
-    assert one["curve"][0]["formula_up"] - plain["curve"][0]["formula_up"] == CLIENTS * 6 * 4
+    assert one.curve[0].formula_up - plain.curve[0].formula_up == CLIENTS * 6 * 4
     page = (tmp_path / "one" / "report.html").read_text(encoding="utf-8")
     assert "FedRDN normalizes" in page
 
@@ -285,7 +286,6 @@ def test_both_on_the_command_line(photos, tmp_path):
     sentences = ["none + FedAvg-1(f)", "Fed3R + FedAvg-1(φ)"]
     done = CliRunner().invoke(app, ["compare", *sentences, "--data", str(photos), *options])
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-    assert [(one["images"]["shift"], one["images"]["augment"]) for one in found] == [
-        (1.5, "fedrdn")
-    ] * 2
+    for place in ("01", "02"):
+        (result,) = RunFolder(tmp_path / "out" / place).results()
+        assert (result.data.shift, result.data.augment) == (1.5, "fedrdn")

@@ -15,7 +15,8 @@ from headstart.cli import app as main
 from headstart.cli.grid import app
 from headstart.gradient import diagnose
 from headstart.gradient.engine import Training
-from headstart.report.compare import compare_page
+from headstart.report import page
+from headstart.results import RunResult
 from headstart.runs import feddr_tables as paper
 from headstart.runs import grid
 from headstart.runs.config import make_config, parsed
@@ -155,7 +156,7 @@ def test_a_grid_is_resumed_and_finished_cells_are_read(pictures, tmp_path, monke
     table = (tmp_path / "grid.md").read_text()
     assert "| Dot-Regression |" in table
     assert "(48.69)" in table
-    assert "Dot-Regression" in (tmp_path / "grid.html").read_text()
+    assert "Dot-Regression" in (tmp_path / "report.html").read_text()
     assert len((tmp_path / "grid.csv").read_text().splitlines()) == 5
 
 
@@ -180,7 +181,7 @@ def test_tables_keep_what_other_commands_have_finished(pictures, tmp_path):
 
     assert run(["FedAvg"]) == ["FedAvg"]
     assert run(["FedBABU"]) == ["FedAvg", "FedBABU"]
-    assert "FedBABU, none" in (tmp_path / "grid.html").read_text()  # in legends, by its place
+    assert "FedBABU, none" in (tmp_path / "report.html").read_text()  # in legends, by its place
     before = (tmp_path / "grid.csv").read_bytes()
     assert len(before.splitlines()) == 3
     with pytest.raises(HeadstartError, match="holds another run"):
@@ -197,8 +198,8 @@ def test_personal_accuracy_is_the_plain_mean_with_its_deviation(pictures, tmp_pa
     sentence = "etf + feddr-plus-1 + FP-1(like=dot-regression, lr=0.1)"
     cells = [Cell("t", "plus", "home", sentence, 84.23, personal=True)]
     (shown,) = grid.run_grid(cells, told(pictures, matched=True), tmp_path, "A grid")
-    own = json.loads((tmp_path / "t-plus-home" / "results.json").read_text())["personal"]
-    each = np.array(own["after"]) / np.array(own["tested"])
+    own = shown.result.runs[0].personal
+    each = np.array(own.models["FP"]) / np.array(own.tested)
     assert shown.accuracy == pytest.approx(each.mean())
     assert shown.deviation == pytest.approx(each.std())
     assert shown.text().endswith("(84.23)")
@@ -286,11 +287,10 @@ def test_at_home_clients_go_on_with_the_objective_they_trained_with(pictures):
     prepared = prepare(told(pictures, held_out=0.3))
     texts = ("", "(like=dot-regression)", "(like=FedDr+)", "(like=fedavg, φ)")
     found = [
-        tell(prepared, parsed(f"ETF + FedDr+-1(lr=0.1) + FP-2{text}"))[0]["personal"]
-        for text in texts
+        tell(prepared, parsed(f"ETF + FedDr+-1(lr=0.1) + FP-2{text}"))[0].personal for text in texts
     ]
     assert found[0] == found[2]
-    assert all(len(own["after"]) == len(found[0]["after"]) for own in found)
+    assert all(len(own.clients) == len(found[0].clients) for own in found)
     with pytest.raises(HeadstartError, match=r"like: expected one of .*, got 'fedsgd'"):
         tell(prepared, parsed("ETF + FP-1(like=fedsgd)"))
 
@@ -336,27 +336,26 @@ def test_diagnostics_are_off_unless_asked_for_and_change_no_model(pictures):
     text = "ETF + FedDr+-2(lr=0.5)"
     plain, first = tell(prepare(told(pictures)), parsed(text))
     asked, second = tell(prepare(told(pictures, diagnostics=True)), parsed(text))
-    assert not any(name in point for point in plain["curve"] for name in diagnose.NAMES)
-    assert all(name in point for point in asked["curve"][1:] for name in diagnose.NAMES)
-    assert [p["accuracy"] for p in plain["curve"]] == [p["accuracy"] for p in asked["curve"]]
-    assert [p["down"] for p in plain["curve"]] == [p["down"] for p in asked["curve"]]
+    assert all(point.diagnosis is None for point in plain.curve)
+    assert all(set(point.diagnosis) == set(diagnose.NAMES) for point in asked.curve[1:])
+    assert [p.accuracy for p in plain.curve] == [p.accuracy for p in asked.curve]
+    assert [p.down for p in plain.curve] == [p.down for p in asked.curve]
     for name, array in first.params.items():
         assert np.array_equal(array, second.params[name])
-    page = compare_page([asked])
-    assert "Features and the head" in page
-    assert "Features and the head" not in compare_page([plain])
+    assert "Features and the head" in page([RunResult((asked,))])
+    assert "Features and the head" not in page([RunResult((plain,))])
 
 
 def test_a_rate_of_almost_nothing_moves_no_feature(pictures):
     still = tell(prepare(told(pictures, diagnostics=True)), parsed("ETF + FedDr+-1(lr=1e-20)"))[0]
-    point = still["curve"][-1]
+    point = still.curve[-1].diagnosis
     for kind in diagnose.KINDS:
         assert point[f"{kind}_gap"] == pytest.approx(0, abs=1e-6)
         assert point[f"{kind}_distance"] == pytest.approx(0, abs=1e-6)
         assert -1 <= point[f"{kind}_alignment"] <= 1
     moved = tell(prepare(told(pictures, diagnostics=True)), parsed("ETF + FedDr+-1(lr=1.0)"))[0]
-    assert moved["curve"][-1]["observed_gap"] > 0
-    assert moved["curve"][-1]["observed_angle"] > 1
+    assert moved.curve[-1].diagnosis["observed_gap"] > 0
+    assert moved.curve[-1].diagnosis["observed_angle"] > 1
 
 
 def test_every_method_of_table_4_is_one():

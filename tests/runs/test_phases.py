@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from headstart.gradient.steps import tensors
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.config import dump_config, make_config, parsed
 from headstart.runs.federate import prepare
+from headstart.runs.folder import RunFolder
 from headstart.runs.phases import tell
 from headstart.runs.stories import compare, run_sentence
 from headstart.runs.world import World
@@ -45,8 +45,18 @@ def told(prepared, text):
     return tell(prepared, parsed(text))[0]
 
 
-def share(results, when):
-    return sum(results["personal"][when]) / sum(results["personal"]["tested"])
+def share(result, when):
+    return result.personal.weighted("global" if when == "before" else None)
+
+
+def added(before, after, *keys):
+    """What a point has cost more than the one before."""
+    return [getattr(after, key) - getattr(before, key) for key in keys]
+
+
+def timeless(result):
+    """All but when it was made, and how long it took."""
+    return replace(result, seconds=None, created="")
 
 
 def test_the_first_point_is_the_closed_form_head(digits):
@@ -56,40 +66,40 @@ def test_the_first_point_is_the_closed_form_head(digits):
     how = {"exact": True, "bound": float(digits.config.bound)}
     head = pooled.solve(pooled.measure(z, y, **how))
     expected = head.accuracy(digits.test.features, digits.test.labels)
-    assert results["curve"][0]["accuracy"] == pytest.approx(expected)
+    assert results.curve[0].accuracy == pytest.approx(expected)
     np.testing.assert_allclose(stage.params["head.weight"], head.weights, rtol=1e-5, atol=1e-7)
-    assert results["phases"] == ["fed3r"]
+    assert results.phases == ("fed3r",)
     assert share(results, "before") == share(results, "after")
 
 
 def test_training_goes_on_from_the_head_and_counts_what_it_costs(digits):
     results = told(digits, "Fed3R + FedAvg-6(head)")
-    curve = results["curve"]
-    assert [(point["phase"], point["round"]) for point in curve] == [
+    curve = results.curve
+    assert [(point.phase, point.round) for point in curve] == [
         (0, 0),
         *((1, n) for n in range(1, 7)),
     ]
-    assert curve[-1]["accuracy"] > curve[0]["accuracy"] - 0.02
+    assert curve[-1].accuracy > curve[0].accuracy - 0.02
     for key in ("up", "down", "flops", "formula_up", "formula_flops"):
-        values = [point[key] for point in curve]
+        values = [getattr(point, key) for point in curve]
         assert values == sorted(values), key
         assert values[-1] > values[0], key
     # 10 of 12 clients a round, 64·10 weights and 10 biases, 4 bytes each, each way
-    assert curve[2]["down"] - curve[1]["down"] == pytest.approx(10 * 650 * 4)
-    assert 0 <= (curve[2]["up"] - curve[1]["up"]) / (10 * 650 * 4) - 1 < 0.15
+    assert curve[2].down - curve[1].down == pytest.approx(10 * 650 * 4)
+    assert 0 <= (curve[2].up - curve[1].up) / (10 * 650 * 4) - 1 < 0.15
 
 
 def test_torchs_count_of_a_head_is_two_thirds_of_what_is_written_down(digits):
     """2F_ψ of 3F_ψ a sample, and weighting the message: 650 numbers a visit, here within 4%."""
     head, clients = 64 * 10, len(digits.simulator.clients)
-    curve = told(digits, "Fed3R + FedAvg-2(head) + FP-3(head)")["curve"]
-    assert curve[0]["counted"] == curve[0]["flops"]  # statistics are made without torch
+    curve = told(digits, "Fed3R + FedAvg-2(head) + FP-3(head)").curve
+    assert curve[0].counted == curve[0].flops  # statistics are made without torch
     for before, after in itertools.pairwise(curve[:3]):
-        done, counted = (after[key] - before[key] for key in ("flops", "counted"))
+        done, counted = added(before, after, "flops", "counted")
         samples = done * clients / (3 * head)
         assert counted * clients == pytest.approx(2 * head * samples + 10 * 650)
         assert 2 / 3 < counted / done < 2 / 3 + 0.04
-    done, counted = (curve[3][key] - curve[2][key] for key in ("flops", "counted"))
+    done, counted = added(curve[2], curve[3], "flops", "counted")
     assert counted == pytest.approx(done * 2 / 3)  # at home nothing is sent
 
 
@@ -106,27 +116,27 @@ def test_only_local_labels_and_closed_forms_help_and_sgd_starts_from_them(digits
 
 def test_every_epoch_shows_local_and_absent_classes(digits):
     results = told(digits, "Fed3R + FP-3(head, every_epoch=true)")
-    assert [row["epoch"] for row in results["epochs"]] == [0, 1, 2, 3]
-    first, *_, last = results["epochs"]
-    assert last["own"] > first["own"]
-    assert last["absent"] < first["absent"]  # what a client lacks it forgets
+    assert [row.epoch for row in results.epochs] == [0, 1, 2, 3]
+    first, *_, last = results.epochs
+    assert last.own > first.own
+    assert last.absent < first.absent  # what a client lacks it forgets
     hidden = told(digits, "OLL(Fed3R) + FP-1(head, every_epoch=true)")
-    assert {row["absent"] for row in hidden["epochs"]} == {0.0}
+    assert {row.absent for row in hidden.epochs} == {0.0}
 
 
 def test_a_sentence_twice_gives_the_same_bits_and_another_seed_others(digits):
     text = "none + Scaffold-3(head) + Ditto-2"
     (one, first), (two, second) = (tell(digits, parsed(text)) for _ in range(2))
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    assert timeless(one) == timeless(two)
     for name, array in first.params.items():
         assert np.array_equal(array, second.params[name])
     other = prepare(make_config({**DIGITS, "seed": 1}))
-    assert told(other, text)["curve"] != one["curve"]
+    assert told(other, text).curve != one.curve
 
 
 def test_early_stopping_and_a_window_of_models(digits):
     stopped = told(digits, "Fed3R + FedAvg-40(head, lr=1e-9, patience=2)")
-    assert stopped["curve"][-1]["round"] < 40
+    assert stopped.curve[-1].round < 40
     plain = tell(digits, parsed("none + FedAvg-4(head, lr=0.5)"))[1]
     wima = tell(digits, parsed("none + FedAvg-4(head, lr=0.5, window=4)"))[1]
     assert not np.allclose(plain.params["head.weight"], wima.params["head.weight"])
@@ -136,22 +146,22 @@ def test_a_later_phase_that_stops_early_has_its_last_point():
     prepared = prepare(make_config({**DIGITS, "evaluate_every": 7}))
     text = "Fed3R + FedAvg-3(head) + FedAvg-40(head, lr=30, patience=2)"
     results, stage = tell(prepared, parsed(text))
-    last = results["curve"][-1]
-    assert (last["phase"], last["round"]) == (2, 3)  # the round at which the first phase ended
-    assert last["accuracy"] == results["accuracy"] == World(prepared).accuracy(stage)
-    assert last["up"] > results["curve"][-2]["up"]
+    last = results.curve[-1]
+    assert (last.phase, last.round) == (2, 3)  # the round at which the first phase ended
+    assert last.accuracy == results.accuracy == World(prepared).accuracy(stage)
+    assert last.up > results.curve[-2].up
 
 
 @pytest.mark.parametrize("method", ["Ditto", "Per-FedAvg", "pFedMe", "local-only"])
 def test_the_accuracy_of_a_personal_training_is_that_of_what_clients_share(digits, method):
     results, stage = tell(digits, parsed(f"Fed3R + {method}-6(head)"))
-    assert results["accuracy"] == World(digits).accuracy(stage)
-    first, *_, last = (point["accuracy"] for point in results["curve"])
-    assert results["accuracy"] == last
+    assert results.accuracy == World(digits).accuracy(stage)
+    first, *_, last = (point.accuracy for point in results.curve)
+    assert results.accuracy == last
     assert (first == last) == (method == "local-only")
     at_home = told(digits, f"Fed3R + {method}-6(head) + FP-1(head)")
-    assert at_home["accuracy"] == results["accuracy"]
-    assert at_home["curve"][-1]["accuracy"] is None
+    assert at_home.accuracy == results.accuracy
+    assert at_home.curve[-1].accuracy is None
 
 
 @pytest.mark.parametrize("frame", ["ETF", "Orthonormal"])
@@ -165,9 +175,9 @@ def test_the_head_that_clients_calibrate_counts_as_sent_to_them(digits):
     results, stage = tell(digits, parsed("Fed3R"))
     head = replace(stage.head, temperature=None)
     sent = len(digits.simulator.clients) * len(head.to_bytes())
-    assert results["curve"][0]["down"] == sent
-    assert told(digits, "none")["curve"][0]["down"] == 0
-    assert told(digits, "ETF")["curve"][0]["down"] == 0
+    assert results.curve[0].down == sent
+    assert told(digits, "none").curve[0].down == 0
+    assert told(digits, "ETF").curve[0].down == 0
 
 
 def test_test_classes_that_nobody_trains_on_cannot_be_diagnosed(tmp_path):
@@ -178,8 +188,8 @@ def test_test_classes_that_nobody_trains_on_cannot_be_diagnosed(tmp_path):
     told_of = {"data": str(tmp_path / "x.npz"), "diagnostics": True}
     prepared = prepare(make_config({**told_of, "partition": {"name": "iid", "clients": 4}}))
     results = told(prepared, "none + FedAvg-2(head)")
-    assert results["accuracy"] == 0
-    assert "angle" not in results["curve"][-1]
+    assert results.accuracy == 0
+    assert "angle" not in (results.curve[-1].diagnosis or {})
 
 
 @pytest.mark.parametrize(
@@ -216,15 +226,12 @@ def test_nothing_is_carried_out_before_all_of_it_is_known_to_be_possible(digits)
 
 def test_tests_at_home_are_no_bytes_of_a_method_and_the_model_is_its_head_on_features(digits):
     results = told(digits, "Fed3R + FedAvg-2(head) + FP-2(head)")
-    trained, at_home = results["curve"][-2:]
-    assert trained["up"] == at_home["up"]
+    trained, at_home = results.curve[-2:]
+    assert trained.up == at_home.up
     same = told(digits, "Fed3R + FedAvg-2(f) + FP-2(f)")
-    assert {**same, "seconds": 0, "sentence": 0, "phases": 0} == {
-        **results,
-        "seconds": 0,
-        "sentence": 0,
-        "phases": 0,
-    }
+    assert timeless(replace(same, pipeline="", phases=())) == timeless(
+        replace(results, pipeline="", phases=())
+    )
 
 
 def test_rounds_at_which_the_rate_drops_can_be_said(digits):
@@ -245,12 +252,12 @@ def test_a_class_that_only_left_out_clients_have_is_no_class_of_the_model(tmp_pa
     config = make_config({"data": str(path), "minimum": 2, "cohort": 2})
     results, stage = tell(prepare(config), parsed("Fed3R + FedAvg-1(head)"))
     assert stage.spec.classes == 2
-    assert results["accuracy"] is not None
+    assert results.accuracy is not None
 
 
 def test_personal_phases_need_parts_to_test_on():
     bare = prepare(make_config({**DIGITS, "held_out": 0.0}))
-    assert told(bare, "Fed3R + FedAvg-1(head)")["personal"] is None
+    assert told(bare, "Fed3R + FedAvg-1(head)").personal is None
     for text in ("OLL(Fed3R)", "Fed3R + prior", "Fed3R + FP(head)"):
         with pytest.raises(HeadstartError, match="held_out"):
             tell(bare, parsed(text))
@@ -265,11 +272,11 @@ def test_the_yaml_form_says_the_same(tmp_path):
     one, two = (make_config({**DIGITS, "phases": given}) for given in (text, phases))
     assert dump_config(one) == dump_config(two)
     results = run_sentence(one, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["curve"] == results["curve"]
+    assert RunFolder(tmp_path / "run").results() == results.runs
     head = LinearHead.load(tmp_path / "run" / "model.safetensors")
     prepared = prepare(one)
     found = head.accuracy(prepared.test.features, prepared.test.labels)
-    assert found == pytest.approx(results["accuracy"])
+    assert found == pytest.approx(results.accuracy)
     assert (tmp_path / "run" / "report.html").exists()
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
 
@@ -280,14 +287,14 @@ def test_compare_runs_what_is_missing_only(tmp_path):
     first = compare(texts[:1], config, tmp_path / "both")
     both = compare(texts, config, tmp_path / "both")
     assert both[0] == first[0]  # its seconds too: it was not run again
-    assert [one["sentence"] for one in both] == ["fed3r", "fedncm + fedavg-2(ψ)"]
-    assert (tmp_path / "both" / "report.html").exists()
-    before = (tmp_path / "both" / "results.json").read_bytes()
+    assert [one.pipeline for one in both] == ["fed3r", "fedncm + fedavg-2(ψ)"]
+    assert RunFolder(both[1].path).results() == both[1].runs
+    before = (tmp_path / "both" / "report.html").read_bytes()
     with pytest.raises(HeadstartError, match="another"):
         compare(["FedNCM"], config, tmp_path / "both")
     with pytest.raises(HeadstartError, match="another"):
         compare([texts[0], "FedNCM"], config, tmp_path / "both")
-    assert (tmp_path / "both" / "results.json").read_bytes() == before
+    assert (tmp_path / "both" / "report.html").read_bytes() == before
     with pytest.raises(HeadstartError, match="twice"):
         compare(["Fed3R", "fed3r"], config, tmp_path / "twice")
     assert not (tmp_path / "twice").exists()
@@ -311,8 +318,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
         subprocess.run([*command, str(tmp_path / name)], check=True, **quiet)
     models = [tmp_path / name / "model.safetensors" for name in ("killed", "undisturbed")]
     assert models[0].read_bytes() == models[1].read_bytes()
-    one, two = (json.loads((m.parent / "results.json").read_text()) for m in models)
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    (one,), (two,) = (RunFolder(model.parent).results() for model in models)
+    assert timeless(one) == timeless(two)
 
 
 def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tmp_path):
@@ -321,13 +328,13 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (3, 5):
+        if (point.phase, point.round) == (3, 5):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         tell(digits, sentence, checkpoint=checkpoint, watch=stop)
     again = tell(digits, sentence, checkpoint=checkpoint)[0]
-    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+    assert timeless(again) == timeless(whole)
 
 
 # -- an extractor that trains ----------------------------------------------------------------------
@@ -367,14 +374,14 @@ def test_the_extractor_trains_under_a_frozen_head(pictures):
     assert moved
     assert all(name.startswith("extractor.") for name in moved)
     whole = tell(pictures, parsed("none + FedAvg-2(f) + FedAlt-1(personal=head) + FP-1(head)"))[0]
-    assert whole["personal"]["clients"]
+    assert whole.personal.clients
 
 
 def test_clients_that_share_a_part_of_a_model_have_no_accuracy_together(pictures, tmp_path):
     config = make_config({**pictures.config.model_dump(), "phases": "Fed3R + FedPer-1(f)"})
-    results = run_sentence(config, tmp_path / "run")
-    assert results["curve"][0]["accuracy"] is not None
-    assert results["accuracy"] is None
+    (result,) = run_sentence(config, tmp_path / "run").runs
+    assert result.curve[0].accuracy is not None
+    assert result.accuracy is result.confusion is None
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "clients share a part of a model" in page
     assert "Nothing was evaluated" not in page
@@ -385,8 +392,8 @@ def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):
     first, head = 8 * 8 * 32 * 27, 128 * 3
     ends = {}
     for part in ("f", "φ", "ψ"):
-        before, after = told(pictures, f"none + FedAvg-1({part}, clients=4)")["curve"]
-        done, counted = (after[key] - before[key] for key in ("flops", "counted"))
+        before, after = told(pictures, f"none + FedAvg-1({part}, clients=4)").curve
+        done, counted = added(before, after, "flops", "counted")
         held = [len(client.labels) for client in pictures.simulator.data.values()]
         model = build(tell(pictures, parsed("none"))[1].spec)
         names = {"f": "model", "φ": "extractor", "ψ": "head"}[part]
@@ -403,8 +410,8 @@ def test_random_features_and_statistics_that_follow_are_counted(pictures, digits
     size = {"f": {}, "ψ": {}}
     for part, costs in size.items():
         for name in ("Fed3R", "Fed3R-RF(dimension=128, bandwidth=2)"):
-            before, after = told(pictures, f"{name} + FedAvg-1({part}, clients=4)")["curve"]
-            costs[name] = [after[key] - before[key] for key in ("flops", "counted")]
+            before, after = told(pictures, f"{name} + FedAvg-1({part}, clients=4)").curve
+            costs[name] = added(before, after, "flops", "counted")
     held = sum(len(client.labels) for client in pictures.simulator.data.values()) / 4
     for part, done, counted in (("f", 3, 2), ("ψ", 1, 1)):  # ω never moves: no gradient by it
         plain, mapped = size[part].values()
@@ -412,23 +419,23 @@ def test_random_features_and_statistics_that_follow_are_counted(pictures, digits
         assert mapped[1] - plain[1] == pytest.approx(counted * 128 * 128 * held)
     kept = {}
     for name in ("Fed3R", "Fed3R-RF(dimension=64, bandwidth=2)"):
-        before, after = told(digits, f"{name} + FedAvg-1(head, epochs=3, clients=12)")["curve"]
-        kept[name] = [after[key] - before[key] for key in ("flops", "counted", "formula_flops")]
+        before, after = told(digits, f"{name} + FedAvg-1(head, epochs=3, clients=12)").curve
+        kept[name] = added(before, after, "flops", "counted", "formula_flops")
     held = sum(len(client.labels) for client in digits.simulator.data.values()) / 12
     gaps = np.subtract(*reversed(kept.values()))
     np.testing.assert_allclose(gaps, [64 * 64 * held, 64 * 64 * held, 3 * 64 * 64 * held])
     follows, plain = (
-        told(pictures, f"Fed3R + FedAvg-1(f, clients=4{more})")["curve"][-1]
+        told(pictures, f"Fed3R + FedAvg-1(f, clients=4{more})").curve[-1]
         for more in (", follow=true", "")
     )
-    once = told(pictures, "Fed3R")["curve"][0]
+    once = told(pictures, "Fed3R").curve[0]
     for key in ("flops", "counted", "formula_flops", "formula_up"):
-        assert follows[key] - plain[key] == pytest.approx(once[key])
+        assert added(plain, follows, key) == pytest.approx([getattr(once, key)])
 
 
 def test_fed3r_ft_follows_the_extractor(pictures):
     results, stage = tell(pictures, parsed("Fed3R-FT(FedAvg-3(f))"))
-    assert results["phases"] == ["fed3r", "fedavg-3(f, follow=true)"]
+    assert results.phases == ("fed3r", "fedavg-3(f, follow=true)")
     assert np.isfinite(stage.params["head.weight"]).all()
     still = tell(pictures, parsed("Fed3R-FT(FedAvg-1(f, lr=1e-12))"))[1]
     start = tell(pictures, parsed("Fed3R"))[1]
@@ -457,7 +464,7 @@ def test_random_features_of_an_extractor_that_trains(mixed):
             moved = not np.array_equal(array, start.params[name])
             assert moved is not name.startswith(still), name
     results = told(mixed, f"OLL(Fed3R-RF({RANDOM}) + FedAvg-1(f)) + FP-1(f)")
-    assert results["personal"]["clients"]
+    assert results.personal.clients
     ridge = told(mixed, f"Fed3R-RF({RANDOM}) + FedAvg-1(f) + ridge")
     assert share(ridge, "after") > 0.5
 

@@ -40,31 +40,58 @@ def newcomer(tmp_path):
 
 
 def test_a_run_tells_who_gains_by_each_personal_head(finished):
-    (row,) = json.loads((finished.path / "results.json").read_text())["heads"]
-    assert (
-        list(row["personal"]) == list(row["personal_mean"]) == ["global", "oll", "prior", "ridge"]
-    )
-    assert list(row["personal_change"]) == ["oll", "prior", "ridge"]
-    change = row["personal_change"]["ridge"]
-    assert change["gain"] + change["lose"] + change["same"] <= 8
-    assert change["quantiles"]["0"] <= change["quantiles"]["0.5"] <= change["quantiles"]["1"]
+    (result,) = finished.results()
+    assert list(result.personal.models) == ["global", "oll", "prior", "ridge"]
+    assert result.personal.final == "global"
+    assert 0 < len(result.personal.change("ridge")) <= 8
+    assert result.personal.clients == result.split.clients == tuple(finished.members())
+    assert "Who gains, who loses" in (finished.path / "report.html").read_text(encoding="utf-8")
+
+
+def test_every_head_has_a_result_and_the_first_is_that_of_the_model(tmp_path):
+    heads = ["fedncm", {"name": "fed3r", "ridge": 1.0}, {"name": "fed3r", "ridge": 2.0}]
+    found = run(make_config(told(heads=heads)), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    assert folder.results() == tuple(one.runs[0] for one in found)
+    names = [one.pipeline for one in found]
+    assert names == ["FedNCM", "Fed3R(ridge=1.0)", "Fed3R(ridge=2.0)"]
+    assert sorted(p.name for p in (folder.path / "results").iterdir()) == [
+        "02-fed3r.json",
+        "03-fed3r.json",
+    ]
+    assert folder.model().provenance["method"] == "fedncm"
+    assert found[0].path == folder.path
+
+
+def test_results_of_another_format_are_refused_in_one_line(finished):
+    path = finished.path / "results.json"
+    for text, said in (
+        ('{"heads": []}', "expected results of format 1, got None"),
+        ("[", "expected the results of a run"),
+        ('{"format": 1, "pipeline": 3}', "are damaged"),
+    ):
+        path.write_text(text)
+        with pytest.raises(hs.HeadstartError, match=said) as refused:
+            finished.results()
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("points", [1, 2, 5])
 def test_every_upload_is_in_the_total_however_few_the_curves_points(tmp_path, points):
     results = run(make_config(told(curve_points=points, exact=False)), tmp_path / "few")
     total = RunFolder(tmp_path / "few").model().provenance["samples"]
-    assert total == results["data"]["samples"]
-    assert [len(head["curve"]) for head in results["heads"]] == [points]
+    assert total == results[0].runs[0].data.samples
+    assert [len(result.runs[0].head.arrivals) for result in results] == [points]
 
 
 def test_the_temperature_may_be_that_of_samples_left_out(tmp_path, finished):
     heads = [{"name": "fed3r", "ridge": 1.0}, {"name": "fedncm"}]
     left = run(make_config(told(heads=heads, temperature="left-out")), tmp_path / "left")
-    (plain,) = json.loads((finished.path / "results.json").read_text())["heads"]
-    assert left["heads"][0]["temperature"] > plain["temperature"]
-    for key in ("global", "oll"):
-        assert left["heads"][0]["personal"][key] == plain["personal"][key]
+    (plain,) = finished.results()
+    first = left[0].runs[0]
+    assert first.head.temperature > plain.head.temperature
+    for model in ("global", "oll"):
+        assert first.personal.weighted(model) == plain.personal.weighted(model)
     with pytest.raises(hs.HeadstartError, match="temperature"):
         make_config(told(temperature="cold"))
 
@@ -74,7 +101,10 @@ def test_a_run_folder_holds_what_it_promises(finished):
     assert there >= {
         "config.yaml",
         "events.jsonl",
-        "metrics.csv",
+        "clients.csv",
+        "curves.csv",
+        "table.csv",
+        "figures",
         "model.safetensors",
         "total.safetensors",
         "clients.json",
@@ -87,8 +117,8 @@ def test_a_run_folder_holds_what_it_promises(finished):
     ]
     assert events[0]["event"] == "start"
     assert events[-1]["event"] == "finished"
-    rows = list(csv.DictReader((finished.path / "metrics.csv").read_text().splitlines()))
-    assert {row["client"] for row in rows} == {"", *finished.members()}
+    rows = list(csv.DictReader((finished.path / "clients.csv").read_text().splitlines()))
+    assert [row["client"] for row in rows] == list(finished.members())
     assert len(list((finished.path / "uploads").iterdir())) == len(finished.members())
 
 
@@ -99,9 +129,9 @@ def test_the_model_is_the_pooled_one(finished):
     whole = head.measure(z, y, exact=True, bound=float(finished.config.bound))
     assert finished.load_total(head).digest() == whole.digest()
     np.testing.assert_allclose(finished.model().weights, head.solve(whole).weights)
-    results = json.loads((finished.path / "results.json").read_text())
-    assert results["exact"]["same"] is True
-    assert results["heads"][0]["accuracy"] == results["heads"][0]["pooled_accuracy"]
+    (result,) = finished.results()
+    assert result.head.digest == result.pooled.digest == whole.digest()
+    assert result.accuracy == result.pooled.accuracy == result.curve[-1].accuracy
 
 
 def test_the_saved_config_repeats_the_run(finished, tmp_path):
@@ -213,15 +243,15 @@ def test_every_head_can_be_the_main_one(tmp_path):
         settings = {"dimension": 64, "bandwidth": "auto"} if name == "fed3r-rf" else {}
         config = make_config(told(heads=[{"name": name, **settings}], curve_points=2))
         results = run(config, tmp_path / name)
-        assert 0 <= results["heads"][0]["accuracy"] <= 1
+        assert 0 <= results[0].accuracy <= 1
         assert RunFolder(tmp_path / name).model().provenance["method"] == name
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16", "int8"])
 def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
     results = run(make_config(told(exact=False, precision=precision)), tmp_path / "run")
-    assert results["exact"] is None
-    assert results["heads"][0]["accuracy"] > 0.8
+    assert results[0].runs[0].head.digest == results[0].runs[0].pooled.digest == ""
+    assert results[0].accuracy > 0.8
 
 
 @pytest.mark.parametrize(
@@ -318,7 +348,8 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
     with pytest.raises(hs.HeadstartError, match="other data"):
         run(config, tmp_path / "run")
     save(0.0)
-    assert run(config, tmp_path / "run")["exact"]["same"]
+    (result,) = run(config, tmp_path / "run")[0].runs
+    assert result.head.digest == result.pooled.digest
 
 
 def test_a_forgetting_cut_short_before_the_model_is_finished_by_the_next(finished):

@@ -19,9 +19,6 @@ from headstart.console import (
     out,
     say,
     show_change,
-    show_end,
-    show_results,
-    show_rows,
     write_csv,
 )
 from headstart.errors import HeadstartError
@@ -91,6 +88,7 @@ def demo(
     output: Output = None,
 ) -> None:
     """Digits over 50 very unlike clients: all heads, one table, one report."""
+    from headstart.cli.show import show_end, show_heads
     from headstart.runs.demo import demo_config, pooled_ridge
     from headstart.runs.execute import run
     from headstart.runs.federate import prepare
@@ -99,8 +97,9 @@ def demo(
     folder = output or _fresh("demo")
     with bar() as show:
         results = run(config, folder, show)
-    ridge = results["heads"][0]["solved"]["ridge"]
-    show_results(results, [("pooled ridge", pooled_ridge(prepare(config), ridge))])
+    chosen = results[0].runs[0].head
+    ridge = float(chosen.solved["ridge"]) if chosen else 0.0
+    show_heads(results, [("pooled ridge", pooled_ridge(prepare(config), ridge))])
     show_end(results, folder)
 
 
@@ -128,20 +127,12 @@ def run_command(
     if config.phases is None:
         _run(config, folder)
         return
+    from headstart.cli.show import show_pipelines
     from headstart.runs.stories import run_sentence
 
     with bar() as show:
         results = [run_sentence(config, folder, show)]
-    show_sentences(results, folder)
-
-
-def show_sentences(results: list[dict[str, Any]], folder: Path) -> None:
-    """The first table of the report; the others are in files beside it."""
-    from headstart.report.compare import table_rows
-
-    rows = table_rows(results, brief=out.width < 160)
-    show_rows(rows.header, rows.body)
-    say(f"report: {folder / 'report.html'} (and table.csv, targets.csv)")
+    show_pipelines(results, folder)
 
 
 @app.command()
@@ -154,13 +145,14 @@ def compare(
     output: Output = None,
 ) -> None:
     """Run several sentences on one split: one table, one set of curves."""
+    from headstart.cli.show import show_pipelines
     from headstart.runs.stories import compare as run_all
 
     config = _sentence_config(data, change)
     folder = output or _fresh("compare")
     with bar() as show:
         results = run_all(sentences, config, folder, show)
-    show_sentences(results, folder)
+    show_pipelines(results, folder)
 
 
 def _sentence_config(data: str | None, changes: list[str] | None, **told: Any) -> Any:
@@ -231,11 +223,12 @@ def fit(
 
 
 def _run(config: Any, folder: Path) -> None:
+    from headstart.cli.show import show_end, show_heads
     from headstart.runs.execute import run
 
     with bar() as show:
         results = run(config, folder, show)
-    show_results(results)
+    show_heads(results)
     show_end(results, folder)
 
 

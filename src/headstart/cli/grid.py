@@ -157,11 +157,12 @@ def _config(data: str, split: str, changes: list[str] | None) -> Any:
 
 
 def _run(cells: Any, config: Any, output: Path, title: str) -> None:
-    from headstart.report.grid import tables
+    from headstart.report.grid import grid_tables
     from headstart.runs.grid import run_grid
 
     with bar() as show:
-        shown = run_grid(cells, config, output, title, show)
-    for name, rows in tables(shown).items():
-        show_rows(rows.header, rows.body, name)
-    say(f"tables: {output / 'grid.html'}, grid.md, grid.csv; a folder a cell beside them")
+        found = run_grid(cells, config, output, title, show)
+    for table in grid_tables(found):
+        header, *rows = table.text
+        show_rows(header, rows, table.title)
+    say(f"tables: {output / 'report.html'}, grid.md, grid.csv; a folder per cell beside them")

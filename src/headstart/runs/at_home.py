@@ -19,6 +19,7 @@ from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.recipe import Recipe
 from headstart.gradient.steps import Job, broadcast
 from headstart.heads.linear import LinearHead
+from headstart.results import Epoch, PersonalScores
 from headstart.runs.federate import Prepared
 from headstart.runs.rates import rate_of
 from headstart.runs.world import Stage, World
@@ -40,9 +41,9 @@ def closed(world: World, stage: Stage, phase: Phase) -> Stage:
     words = steps.with_head(linear_head(world, stage))
     with uncounted(view):
         tallies = view.simulator.evaluate(step, words)
-    before, after = PERSONAL.index("global"), PERSONAL.index(phase.name)
-    rows = {name: (t[0], t[1 + before], t[1 + after]) for name, t in tallies.items()}
-    world.personal = _told(rows)
+    scores = PersonalScores.of(tallies, PERSONAL)
+    kept = {name: scores.models[name] for name in ("global", phase.name)}
+    world.personal = replace(scores, models=kept, final=phase.name)
     return replace(stage, oll=True, closed=phase.name)
 
 
@@ -166,27 +167,40 @@ def judge(world: World, stage: Stage, job: Job | None = None, home: Home | None 
     with uncounted(world.prepared):
         shared = simulator.evaluate(at_home(stage.plain, Home()), plain)
         own = simulator.evaluate(at_home(job, home, begin=stage.job), words)
-    rows = {}
     answered = [name for name in simulator.clients if name in own and name in shared]
     if not answered:  # over a network some may be silent
         raise HeadstartError("at home: expected an answer of some client, got none")
-    for name in answered:
-        sizes, hits = results(own[name])
-        rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
-    world.personal = _told(rows)
+    tested, after = zip(*(_last(own[name]) for name in answered), strict=True)
+    models = {"global": tuple(_last(shared[name])[1] for name in answered)}
+    final = _own_name(stage, home)
+    if final != "global":
+        models[final] = after
+    world.personal = PersonalScores(tuple(answered), tested, models, final)
     if home.every_epoch:
         world.epochs = by_epoch(own)
 
 
-def by_epoch(tallies: Mapping[str, NDArray[np.float64]]) -> list[dict[str, float]]:
+def _last(values: NDArray[np.float64]) -> tuple[float, float]:
+    """A client's own test samples, and its hits on them in the last test."""
+    sizes, hits = results(values)
+    return float(sizes[0]), float(hits[-1, 0])
+
+
+def _own_name(stage: Stage, home: Home) -> str:
+    """What the model of a client is called: by what last made it the client's own."""
+    if home.epochs:
+        return "FP"
+    if stage.job is not None:
+        return stage.job.algorithm
+    return "prior" if home.prior else "oll" if home.oll else "global"
+
+
+def by_epoch(tallies: Mapping[str, NDArray[np.float64]]) -> tuple[Epoch, ...]:
     """Figure 12 of the papers: accuracy at home, on local and on absent classes, by epoch."""
     sizes = sum(results(values)[0] for values in tallies.values())
     hits = sum(results(values)[1] for values in tallies.values())
     shares = np.asarray(hits) / np.maximum(np.asarray(sizes), 1)
-    return [
-        {"epoch": epoch, "own": own, "local": local, "absent": absent}
-        for epoch, (own, local, absent) in enumerate(shares.tolist())
-    ]
+    return tuple(Epoch(epoch, *row) for epoch, row in enumerate(shares.tolist()))
 
 
 def linear_head(world: World, stage: Stage) -> LinearHead:
@@ -199,10 +213,3 @@ def linear_head(world: World, stage: Stage) -> LinearHead:
     about = dict(stage.head.provenance) if stage.head else {}
     prior, temperature = counts / counts.sum(), stage.spec.temperature
     return LinearHead(weights, bias, classes, None, prior, temperature, about)
-
-
-def _told(rows: Mapping[str, tuple[float, float, float]]) -> dict[str, Any]:
-    tested_, before, after = (
-        list(map(float, column)) for column in zip(*rows.values(), strict=True)
-    )
-    return {"clients": list(rows), "tested": tested_, "before": before, "after": after}

@@ -12,7 +12,7 @@ import numpy as np
 
 from headstart import __version__, heads, threads
 from headstart.errors import HeadstartError, SolveError
-from headstart.evaluate import Personal, personal, scores
+from headstart.evaluate import PERSONAL, scores
 from headstart.federation import steps
 from headstart.files import write_bytes
 from headstart.heads.leverage import Leverage
@@ -20,18 +20,19 @@ from headstart.heads.linear import LinearHead
 from headstart.heads.random_features import bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
 from headstart.report import write_report
+from headstart.results import Arrival, PersonalScores, Pooled, RunResult, SeedResult
 from headstart.runs.config import Named, RunConfig
 from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
 from headstart.runs.inputs import Progress, silent
-from headstart.runs.summary import Outcome, metric_rows, summarize
+from headstart.runs.outcome import HeadOutcome, head_results
 from headstart.statistics.base import total
 
 _TOGETHER = 256  # uploads folded at once: what the server holds does not grow with clients
 
 
-def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dict[str, Any]:
-    """Execute a configuration into a folder; what the report shows is returned."""
+def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> tuple[RunResult, ...]:
+    """Execute a configuration into a folder; one result per head, the first that of the model."""
     if config.augment is not None:
         raise HeadstartError(f"augment: expected phases that train, got none for {config.augment}")
     folder = RunFolder(Path(path))
@@ -45,55 +46,54 @@ def run(config: RunConfig, path: str | Path, progress: Progress = silent) -> dic
         folder.event("solved", head=named.name, accuracy=outcome.scores.accuracy)
         outcomes.append(outcome)
     for outcome in outcomes:
-        if outcome.same_bits and len(set(outcome.same_bits)) > 1:
+        pooled = outcome.pooled.digest if outcome.pooled else ""
+        if pooled and pooled != outcome.total.digest():
             raise HeadstartError(
                 f"{outcome.head.name}: the federated total is not that of the pooled data; "
                 f"the uploads in {folder.path} are of other samples"
             )
-    results = summarize(prepared, outcomes)
-    save(folder, outcomes, results)
+    found = head_results(prepared, config.heads, outcomes)
+    results = tuple(RunResult((one,), folder.path) for one in found)
+    save(folder, outcomes[0], found)
     return results
 
 
-def save(folder: RunFolder, outcomes: list[Outcome], results: dict[str, Any]) -> None:
-    main = outcomes[0]
-    folder.save_total(main.total, results["data"]["dimension"], main.messages)
-    folder.save_metrics(metric_rows(outcomes))
+def save(folder: RunFolder, main: HeadOutcome, results: list[SeedResult]) -> None:
+    folder.save_total(main.total, results[0].data.dimension, main.messages)
     folder.save_results(results)
-    write_report(results, folder.path / "report.html")
+    write_report([RunResult((one,)) for one in results], folder.path)
     main.model.save(folder.path / "model.safetensors")  # last: a folder with a model is finished
     folder.event("finished", total=main.total.digest())
 
 
 def federate(
     prepared: Prepared, named: Named, progress: Progress = silent, keep: RunFolder | None = None
-) -> Outcome:
+) -> HeadOutcome:
     """Ask every client once, solve, calibrate, test; then the same from pooled data."""
     head = build_head(prepared, named)
     began = time.perf_counter()
-    sum_, curve, messages = _collect(prepared, head, progress, keep)
+    sum_, arrivals, messages = _collect(prepared, head, progress, keep)
     model = head.solve(sum_)
     seconds = time.perf_counter() - began
     sent = dict(prepared.simulator.sent)
+    broadcast = sum(array.nbytes for array in steps.with_head(model).values())
     leverage = head_leverage(prepared, head, sum_)
     model = calibrated(prepared, model, leverage)
     model.provenance["extractor"] = prepared.extractor
     prepared.colours.note(model.provenance)
-    pooled, bits = _pooled(prepared, head, sum_)
-    sizes = message_sizes(prepared, head)
-    return Outcome(
-        head,
-        sum_,
-        model,
-        scores(model, prepared.test.features, prepared.test.labels),
-        tested_at_home(prepared, model, leverage),
-        sent,
-        seconds,
-        pooled,
-        bits,
-        sizes,
-        curve,
-        messages,
+    return HeadOutcome(
+        head=head,
+        total=sum_,
+        model=model,
+        scores=scores(model, prepared.test.features, prepared.test.labels),
+        personal=tested_at_home(prepared, model, leverage),
+        sent=sent,
+        down=float(len(sent) * broadcast),
+        seconds=seconds,
+        pooled=_pooled(prepared, head),
+        sizes=message_sizes(prepared, head),
+        arrivals=tuple(arrivals),
+        messages=messages,
     )
 
 
@@ -113,7 +113,7 @@ def measure_step(prepared: Prepared, head: Any) -> Any:
 
 def _collect(
     prepared: Prepared, head: Any, progress: Progress, keep: RunFolder | None
-) -> tuple[Any, list[dict[str, float]], dict[str, str]]:
+) -> tuple[Any, list[Arrival], dict[str, str]]:
     """All uploads, folded; the head is solved and tested at points along the way."""
     simulator, step = prepared.simulator, measure_step(prepared, head)
     names = simulator.clients
@@ -122,7 +122,7 @@ def _collect(
     stops = {len(names)} if points == 1 else set(np.linspace(1, len(names), points, dtype=int))
     so_far: Any = None
     waiting: list[Any] = []
-    curve: list[dict[str, float]] = []
+    arrivals: list[Arrival] = []
     messages: dict[str, str] = {}
     for done, (name, data) in enumerate(_messages(prepared, step, head, keep), 1):
         messages[name] = hashlib.sha256(data).hexdigest()
@@ -131,10 +131,10 @@ def _collect(
             so_far = total(waiting if so_far is None else [so_far, *waiting])
             waiting = []
         if done in stops:
-            sent = sum(simulator.sent.values())
-            curve.append({"clients": done, "bytes": sent, **_point(prepared, head, so_far)})
+            up, accuracy = sum(simulator.sent.values()), _accuracy(prepared, head, so_far)
+            arrivals.append(Arrival(done, up, accuracy, len(so_far.classes)))
         progress(head.title, done, len(names))
-    return so_far, curve, messages
+    return so_far, arrivals, messages
 
 
 def _messages(
@@ -154,15 +154,14 @@ def _messages(
         yield name, data
 
 
-def _point(prepared: Prepared, head: Any, so_far: Any) -> dict[str, float]:
+def _accuracy(prepared: Prepared, head: Any, so_far: Any) -> float:
     """How a head from the uploads so far does; 0 where it cannot be solved yet."""
     with threads.for_size(so_far.dimension):
         try:
             model = head.solve(so_far)
         except SolveError:
-            return {"accuracy": 0.0, "classes": len(so_far.classes)}
-        accuracy = model.accuracy(prepared.test.features, prepared.test.labels)
-    return {"accuracy": accuracy, "classes": len(so_far.classes)}
+            return 0.0
+        return float(model.accuracy(prepared.test.features, prepared.test.labels))
 
 
 def message_sizes(prepared: Prepared, head: Any, most: int = 200) -> dict[str, float]:
@@ -195,19 +194,21 @@ def calibrated(prepared: Prepared, model: LinearHead, leverage: Leverage) -> Lin
     return model.calibrated(losses.values)
 
 
-def tested_at_home(prepared: Prepared, model: LinearHead, leverage: Leverage) -> Personal | None:
+def tested_at_home(
+    prepared: Prepared, model: LinearHead, leverage: Leverage
+) -> PersonalScores | None:
     if not prepared.config.personal:
         return None
     step = steps.personal(prepared.config.smoothing, leverage)
-    return personal(prepared.simulator.evaluate(step, steps.with_head(model)))
+    tallies = prepared.simulator.evaluate(step, steps.with_head(model))
+    return PersonalScores.of(tallies, PERSONAL)
 
 
-def _pooled(prepared: Prepared, head: Any, sum_: Any) -> tuple[float | None, Any]:
-    """The accuracy from pooled data and, in exact mode, both digests. Rows have no pooled form."""
+def _pooled(prepared: Prepared, head: Any) -> Pooled | None:
+    """From pooled data; in exact mode with the digest of their total. Rows have no pooled form."""
     if not head.statistic.is_sum:
-        return None, None
-    z, y = prepared.pooled()
-    pooled = head.measure(z, y, exact=prepared.config.exact, bound=float(prepared.config.bound))
+        return None
+    config, (z, y) = prepared.config, prepared.pooled()
+    pooled = head.measure(z, y, exact=config.exact, bound=float(config.bound))
     accuracy = head.solve(pooled).accuracy(prepared.test.features, prepared.test.labels)
-    digests = (sum_.digest(), pooled.digest()) if prepared.config.exact else None
-    return accuracy, digests
+    return Pooled(float(accuracy), pooled.digest() if config.exact else "")

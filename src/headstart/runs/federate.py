@@ -38,6 +38,7 @@ class Prepared:
     """A federation ready to run: its clients, the outside test set, and what the split is like.
 
     In its `config` the bound of the lattice is a number. `colours`: what was done to images.
+    `test_fraction`: of the data, for testing; None where they have a test part of their own.
     """
 
     config: RunConfig
@@ -48,9 +49,15 @@ class Prepared:
     simulator: Simulator
     extractor: dict[str, Any] | None = None
     colours: Colours = field(default_factory=Colours)
+    test_fraction: float | None = None
+    blind: bool = False  # the samples are elsewhere: nothing here can be hashed
 
     def digest(self) -> str:
         """SHA-256 of every client's samples: what an interrupted run must find again."""
+        return "" if self.blind else self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         state = hashlib.sha256()
         for name, client in self.simulator.data.items():
             state.update(repr((name, client.features.shape, client.labels.tolist())).encode())
@@ -125,6 +132,7 @@ def prepare(config: RunConfig, progress: Progress = silent) -> Prepared:
         simulator,
         found.extractor,
         colours,
+        config.test_fraction if found.data.test is None else None,
     )
 
 

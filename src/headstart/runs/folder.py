@@ -3,23 +3,21 @@
 config.yaml        what the run was told
 data.sha256        of the clients' samples: a resumed run must find the same
 events.jsonl       what happened, a line each
-metrics.csv        every number, in long form
 clients.json       who is in the total, and the digest of that total
 total.safetensors  the sum of all uploads
 uploads/           each client's own message (unless told otherwise)
 model.safetensors  the head
-results.json       what the report shows
-report.html        the report
+results.json       what the run found; of several heads, the first's, whose model is kept
+results/           those of the other heads
+report.html        the report; beside it figures/ (SVG, PDF) and its numbers as CSV
 """
 
 from __future__ import annotations
 
-import csv
 import datetime
 import hashlib
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +28,7 @@ from headstart import heads
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
 from headstart.heads.linear import LinearHead
+from headstart.results import SeedResult, save_result
 from headstart.runs.config import RunConfig, dump_config, read_config
 from headstart.statistics.base import total
 
@@ -161,15 +160,21 @@ class RunFolder:
         about = self.model().provenance
         return heads.make(about["method"], about["settings"])
 
-    def save_metrics(self, rows: Iterable[tuple[str, str, str, float]]) -> None:
-        """(head, client or "", metric, value) rows, as CSV."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("head", "client", "metric", "value"))
-        writer.writerows(rows)
-        write_text(self.path / "metrics.csv", text.getvalue())
+    def save_results(self, results: Sequence[SeedResult]) -> None:
+        """The first as results.json, others as results/02-NAME.json and so on."""
+        if len(results) > 1:
+            (self.path / "results").mkdir(exist_ok=True)
+        for number, result in enumerate(results[1:], 2):
+            name = result.head.name if result.head else "none"
+            save_result(result, self.path / "results" / f"{number:02d}-{name}.json")
+        if results:
+            save_result(results[0], self.path / "results.json")
 
-    def save_results(self, results: Mapping[str, Any]) -> None:
-        text = json.dumps(results, ensure_ascii=False, allow_nan=False)
-        # a lone surrogate becomes \udXXX, which is how JSON writes it
-        write_bytes(self.path / "results.json", text.encode(errors="backslashreplace"))
+    def results(self) -> tuple[SeedResult, ...]:
+        """What was saved, in its order; results of another format are refused."""
+        others = sorted((self.path / "results").glob("*.json"))
+        paths = [self.path / "results.json", *others]
+        return tuple(
+            SeedResult.from_json(self._read(str(path.relative_to(self.path))), str(path))
+            for path in paths
+        )

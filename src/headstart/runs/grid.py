@@ -27,7 +27,8 @@ from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Spec, initial
 from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job
-from headstart.report.grid import Shown, write_grid
+from headstart.report.grid import CellResult, write_grid, write_tables
+from headstart.results import RunResult, SeedResult
 from headstart.runs import feddr_tables as paper
 from headstart.runs.at_home import algorithm_named
 from headstart.runs.config import RunConfig, parsed
@@ -35,7 +36,7 @@ from headstart.runs.federate import Prepared, prepare
 from headstart.runs.folder import RunFolder
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.phases import check_sentence
-from headstart.runs.stories import configured, saved, told
+from headstart.runs.stories import REPORTED, configured, saved, told
 
 RATIOS, EPOCHS, BETAS = (0.05, 0.1, 0.2, 0.5), (1, 3, 5, 10), (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 CELLS, DIVERGED = "cells.json", "diverged.json"
@@ -186,8 +187,8 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 
 def run_grid(
     cells: Sequence[Cell], config: RunConfig, root: Path, title: str, progress: Progress = silent
-) -> list[Shown]:
-    """Every cell on one split; the tables are written anew after each.
+) -> list[CellResult]:
+    """Every cell on one split; the tables are written anew after each, the report now and then.
 
     They also show what other commands have finished in this folder. A cell that holds another run
     is refused before anything is written.
@@ -205,11 +206,15 @@ def run_grid(
         RunFolder(places[cell]).check(config_of, prepared.digest())
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / CELLS, json.dumps([asdict(cell) for cell in places]))
-    shown: list[Shown] = []
+    found: list[CellResult] = []
+    reported = time.monotonic()
     for cell, path in places.items():
-        shown.append(_shown(cell, _outcome(prepared, cell, path, progress)))
-        write_grid(shown, root, title)
-    return shown
+        found.append(_cell_result(cell, _outcome(prepared, cell, path, progress), path))
+        write_tables(found, root)
+        if len(found) == len(places) or time.monotonic() > reported + REPORTED:
+            write_grid(found, root, title)
+            reported = time.monotonic()
+    return found
 
 
 def _places(root: Path, cells: Sequence[Cell]) -> dict[Cell, Path]:
@@ -237,31 +242,29 @@ def _finished(prepared: Prepared, cell: Cell, path: Path) -> bool:
     return own and any((path / name).exists() for name in ("results.json", DIVERGED))
 
 
-def _outcome(prepared: Prepared, cell: Cell, path: Path, progress: Progress) -> dict[str, Any]:
-    """Results, or why there are none."""
+def _outcome(prepared: Prepared, cell: Cell, path: Path, progress: Progress) -> SeedResult | str:
+    """The result, or why there is none."""
     sentence, mark = parsed(cell.sentence), path / DIVERGED
     if mark.exists() and RunFolder(path).is_of(configured(prepared, sentence), prepared.digest()):
-        found: dict[str, Any] = saved(mark)
-        return found
+        return str(saved(mark).get("failed"))
     try:
         return told(prepared, sentence, path, progress)
     except DivergedError as error:
         said = {"sentence": cell.sentence, "failed": str(error)}
         write_text(mark, json.dumps(said, ensure_ascii=False))
-        return said
+        return str(error)
 
 
-def _shown(cell: Cell, results: dict[str, Any]) -> Shown:
-    accuracy = deviation = None
-    if "failed" not in results:
-        accuracy = results["accuracy"]
-        if cell.personal:
-            own = results["personal"]
-            tested = np.array(own["tested"])
-            each = np.array(own["after"])[tested > 0] / tested[tested > 0]
-            accuracy, deviation = float(each.mean()), float(each.std())
-    said = str(results.get("failed") or "")
-    return Shown(cell.table, cell.row, cell.column, accuracy, cell.paper, deviation, said, results)
+def _cell_result(cell: Cell, found: SeedResult | str, path: Path) -> CellResult:
+    place = (cell.table, cell.row, cell.column)
+    if isinstance(found, str):
+        return CellResult(*place, cell.sentence, paper=cell.paper, failed=found)
+    accuracy, deviation = found.accuracy, None
+    if cell.personal and found.personal is not None:
+        each = found.personal.shares()
+        accuracy, deviation = float(each.mean()), float(each.std())
+    result = RunResult((found,), path)
+    return CellResult(*place, found.pipeline, accuracy, deviation, cell.paper, result=result)
 
 
 # -- how long a round takes ------------------------------------------------------------------------

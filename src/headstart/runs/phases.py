@@ -17,6 +17,7 @@ import numpy as np
 from headstart import gradient, heads
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import HeadstartError
+from headstart.evaluate import compared
 from headstart.federation import steps
 from headstart.federation.protocol import Arrays
 from headstart.gradient import follow
@@ -24,6 +25,7 @@ from headstart.gradient.engine import Training
 from headstart.gradient.loop import Outside, Plan, State, begin, rounds
 from headstart.gradient.models import build, initial
 from headstart.gradient.steps import Job
+from headstart.results import Point, SeedResult
 from headstart.runs.at_home import (
     check,
     closed,
@@ -40,8 +42,9 @@ from headstart.runs.execute import build_head, calibrated, head_leverage, measur
 from headstart.runs.federate import Prepared
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.meter import Meter
+from headstart.runs.outcome import head_summary, pipeline_result, shared_accuracy
 from headstart.runs.rates import rate_of
-from headstart.runs.world import Params, Point, Stage, World, published, unwatched
+from headstart.runs.world import Params, Stage, World, published, unwatched
 from headstart.sentences import Phase, Sentence
 
 BATCH, ROUNDS = 50, 50
@@ -53,8 +56,8 @@ def tell(
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
     watch: Callable[[Point], None] = unwatched,
-) -> tuple[dict[str, Any], Stage]:
-    """Carry out a sentence; its results as plain values, and the model at the end."""
+) -> tuple[SeedResult, Stage]:
+    """Carry out a sentence; what it found, and the model at the end."""
     began = time.perf_counter()
     simulator = prepared.simulator
     simulator.sent.clear()
@@ -74,19 +77,21 @@ def tell(
         stage = _work(world, stage, phase, number, state)
     if prepared.config.personal and world.personal is None:
         judge(world, stage)
-    shared = [p["accuracy"] for p in world.curve if sentence.phases[p["phase"]].kind != "full"]
-    colours = prepared.colours.plain()
-    return {
-        "sentence": str(sentence),
-        "clients": len(simulator.clients),
-        "phases": [str(phase) for phase in sentence.phases],
-        "curve": world.curve,
-        "accuracy": shared[-1],  # what happens at home leaves the shared model as it is
-        "personal": world.personal,
-        "epochs": world.epochs,
-        "images": None if colours is None else {**colours, "accuracy": world.domains},
-        "seconds": time.perf_counter() - began,
-    }, stage
+    tested = shared_accuracy(sentence, world.curve) is not None
+    guess = world.predictions(stage) if tested else None
+    head = None if stage.head is None else head_summary(stage.method, stage.head)
+    result = pipeline_result(
+        prepared,
+        sentence,
+        world.curve,
+        head=head,
+        scores=None if guess is None else compared(prepared.test.labels, guess, world.classes),
+        personal=world.personal,
+        epochs=world.epochs,
+        domains=world.domains,
+        seconds=time.perf_counter() - began,
+    )
+    return result, stage
 
 
 def check_sentence(prepared: Prepared, sentence: Sentence) -> None:
@@ -216,7 +221,7 @@ def train(world: World, stage: Stage, phase: Phase, number: int, state: State | 
         if world.checkpoint and not last and state.round % world.checkpoint.every == 0:
             world.checkpoint.save(number, state, simulator, world.story())
         world.progress(str(phase), state.round, plan.rounds)
-    at = world.curve[-1]["phase"], world.curve[-1]["round"]
+    at = world.curve[-1].phase, world.curve[-1].round
     if state.round < plan.rounds and at != (number, state.round):  # stopped early
         world.point(number, state.round, world.accuracy(now) if whole else None)
     return _after(now, phase, job)

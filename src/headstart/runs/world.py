@@ -23,13 +23,13 @@ from headstart.gradient.networks import dimension_of
 from headstart.gradient.steps import Job, tensors
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
+from headstart.results import Epoch, PersonalScores, Point
 from headstart.runs.checkpoint import Checkpoint
 from headstart.runs.federate import Prepared, lattice_bound
 from headstart.runs.inputs import Progress, silent
 from headstart.runs.meter import Meter
 
 Params = dict[str, NDArray[Any]]
-Point = Mapping[str, Any]
 DIAGNOSED = 500  # test samples that every client of a round looks at
 
 
@@ -78,11 +78,12 @@ class World:
     progress: Progress = silent
     checkpoint: Checkpoint | None = None
     watch: Callable[[Point], None] = unwatched
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    personal: dict[str, Any] | None = None
-    epochs: list[dict[str, float]] | None = None
+    curve: list[Point] = field(default_factory=list)
+    personal: PersonalScores | None = None
+    epochs: tuple[Epoch, ...] = ()
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     meter: Meter = field(default_factory=Meter)
+    _predicted: tuple[Params, NDArray[Any]] | None = None  # of the last model that was tested
 
     @functools.cached_property
     def counts(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -135,13 +136,22 @@ class World:
 
     def accuracy(self, stage: Stage) -> float | None:
         """Of the shared model, on the outside test set, if there is one."""
+        guess = self.predictions(stage)
+        if guess is None:
+            return None
+        right = guess == self.prepared.test.labels
+        self.domains = self.prepared.colours.by_domain(right)
+        return float(right.mean())
+
+    def predictions(self, stage: Stage) -> NDArray[Any] | None:
+        """Of the shared model on the outside test set; None without one."""
         test = self.prepared.test
         if not len(test):
             return None
-        at = predicted(stage.plain, tensors(stage.params), test.features)
-        right = self.classes[at] == test.labels
-        self.domains = self.prepared.colours.by_domain(right)
-        return float(right.mean())
+        if self._predicted is None or self._predicted[0] is not stage.params:
+            at = predicted(stage.plain, tensors(stage.params), test.features)
+            self._predicted = stage.params, self.classes[at]
+        return self._predicted[1]
 
     @functools.cached_property
     def outside(self) -> dict[str, NDArray[Any]]:
@@ -162,15 +172,16 @@ class World:
         """One more point of the curve; `more`: what else is known of its round."""
         up = sum(self.prepared.simulator.sent.values())
         costs = self.meter.costs(up, len(self.prepared.simulator.clients))
-        known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
-        self.curve.append({**known, **(more or {})})
+        diagnosis = dict(more) if more else None
+        self.curve.append(Point(phase, round_, accuracy, **costs, diagnosis=diagnosis))
         self.watch(self.curve[-1])
 
     def story(self) -> dict[str, Any]:
-        return {"curve": self.curve, "meter": asdict(self.meter), "domains": self.domains}
+        curve = [asdict(point) for point in self.curve]
+        return {"curve": curve, "meter": asdict(self.meter), "domains": self.domains}
 
     def retold(self, story: Mapping[str, Any]) -> None:
-        self.curve[:] = story["curve"]
+        self.curve[:] = [Point(**point) for point in story["curve"]]
         self.meter = Meter(**story["meter"])
         self.domains = story.get("domains")
 

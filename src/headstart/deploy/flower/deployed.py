@@ -118,4 +118,5 @@ def as_prepared(
         describe(partition, labels),
         cast(Simulator, deployed),
         extractor,
+        blind=True,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,15 @@ from headstart.deploy.door import Contract
 from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
 from headstart.deploy.flower.grid import GridFederation
-from headstart.deploy.flower.output import Output
+from headstart.deploy.flower.output import Output, head_result
 from headstart.deploy.flower.settings import ServerSettings, told
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, Registry, Trouble, online
 from headstart.errors import DataError, HeadstartError
-from headstart.evaluate import Personal, personal
+from headstart.evaluate import PERSONAL
 from headstart.federation import steps
 from headstart.heads.linear import LinearHead
+from headstart.results import PersonalScores, Point, SeedResult
 from headstart.runs.config import RunConfig, make_config, parsed
 from headstart.runs.inputs import Extraction, holds_images, holds_text, read
 from headstart.sentences import Phase, Sentence
@@ -38,6 +39,8 @@ from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
 app = ServerApp()
+# What a report says of a run's settings: the others are paths, or names of clients.
+SHOWN = ("wanted", "deadline", "patience", "exact", "bound", "precision", "personal", "cohort")
 
 
 @app.main()
@@ -49,8 +52,8 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> Any:
-    """One run; its results, as results.json has them."""
+def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> SeedResult:
+    """One run; its result, as results.json has it."""
     sentence = parsed(settings.sentence)
     if sentence.init.name == "none":
         raise HeadstartError("sentence: expected one that begins with a head, got none")
@@ -153,7 +156,7 @@ class Server:
     def _solve(self) -> None:
         self.model = self.output.solved(self.ledger, self.test, self.extractor)
         self._solved_at = len(self.ledger.members())
-        point = self.output.curve[-1]
+        point = asdict(self.output.arrivals[-1])
         self._event("solved", **point)
         log.info("headstart: %s", point)
 
@@ -191,7 +194,7 @@ class Server:
 
     # -- what follows --------------------------------------------------------------------------
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> SeedResult:
         """The head alone: calibrated over the clients and, if asked, tested by each at home."""
         if self.model is None:
             raise DataError("collection: expected uploads that a head can be solved from")
@@ -200,11 +203,14 @@ class Server:
         found = self._at_home(self.model) if asked else None
         tell(self.federation, self._members())
         self.ledger.save_model(self.model, self.output.model_path)
-        results = self.output.report(
-            self.ledger, self.model, self.test, found, self.federation.troubles
-        )
-        self._event("finished", total=results["total"])
-        return results
+        told = {name: getattr(self.settings, name) for name in SHOWN}
+        told["seed"] = self.settings.seed
+        result = head_result(self.ledger, self.model, self.test, found, told)
+        result = self.output.collected(result, self.ledger, self.federation.troubles)
+        self.output.folder.save_results([result])
+        self.output.report(result)
+        self._event("finished", total=self.ledger.total().digest())
+        return result
 
     def _calibrated(self, model: LinearHead) -> LinearHead:
         """With the temperature of the lowest training loss; as it is if nobody is there to ask."""
@@ -218,18 +224,19 @@ class Server:
             return model
         return model.calibrated(losses.values)
 
-    def _at_home(self, model: LinearHead) -> Personal:
+    def _at_home(self, model: LinearHead) -> PersonalScores:
         head, there = self.ledger.contract.head, self._members()
         leverage = head.leverage(self.ledger.total()) if hasattr(head, "leverage") else None
         step = steps.personal(leverage=leverage)
-        return personal(self.federation.evaluate(step, steps.with_head(model), there))
+        tallies = self.federation.evaluate(step, steps.with_head(model), there)
+        return PersonalScores.of(tallies, PERSONAL)
 
     def _members(self) -> list[str]:
         """Those in the total that can be asked now."""
         members, there = self.ledger.members(), {node.name for node in online(self.federation.grid)}
         return [name for name in self.federation.clients if name in members and name in there]
 
-    def phases(self, sentence: Sentence) -> dict[str, Any]:
+    def phases(self, sentence: Sentence) -> SeedResult:
         """All phases of a sentence; the first from the ledger."""
         from headstart.runs import phases, stories  # they need torch
 
@@ -239,16 +246,23 @@ class Server:
         deployed = Deployed(self.federation, there, data, self.ledger, self.run)
         prepared = as_prepared(deployed, _config(settings), self.test, self.extractor)
         found, stage = phases.tell(prepared, sentence, watch=self._watch)
-        results = {**found, **self.output.facts(self.ledger, self.federation.troubles)}
-        stories.save(self.output.folder, results, stage, prepared)
-        stories.write_reports([results], self.output.folder.path)
+        round_ = settings.round
+        found = replace(
+            found,
+            data=replace(found.data, name=f"round {round_}"),
+            split=replace(found.split, name="deployed", settings={"round": round_}),
+        )
+        result = self.output.collected(found, self.ledger, self.federation.troubles)
+        self.output.report(result)
+        stories.save(self.output.folder, result, stage, prepared)
         digest = hashlib.sha256(self.output.model_path.read_bytes()).hexdigest()
-        self.ledger.record_model(self.output.model_path, digest, results["total"])
-        return results
+        total = self.ledger.total().digest()
+        self.ledger.record_model(self.output.model_path, digest, total)
+        return result
 
-    def _watch(self, point: Mapping[str, Any]) -> None:
-        self._event("point", **point)
-        log.info("headstart: %s", dict(point))
+    def _watch(self, point: Point) -> None:
+        self._event("point", **asdict(point))
+        log.info("headstart: %s", asdict(point))
 
     def _event(self, what: str, **facts: Any) -> None:
         self.output.folder.event(what, **facts)

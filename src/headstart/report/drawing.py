@@ -1,4 +1,4 @@
-"""Figures as inline SVG: one quiet style, the same bytes every time, no ids or rules that clash.
+"""Figures, inline in the page and as files: one quiet style, the same bytes every time.
 
 Text stays text, so that it can be selected, read aloud and drawn in the page's own font.
 """
@@ -10,20 +10,20 @@ import io
 import re
 import warnings
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from headstart.report.values import Results
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    Draw: TypeAlias = Callable[[Figure, Results], str]
-
+T = TypeVar("T")
 WIDTH = 6.2  # inches of 72 units: half a page when wide, a whole phone when narrow
 INK, FAINT, GRID = "#1f2933", "#66717d", "#e4e8ec"
-_STYLE: dict[str, Any] = {
+_STYLE: dict[str, object] = {
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # TrueType, which journals ask for
     "text.parse_math": False,  # a name with $ is a name
     "figure.dpi": 72,
     "font.family": "DejaVu Sans",
@@ -45,43 +45,76 @@ _STYLE: dict[str, Any] = {
     "legend.fontsize": 10,
     "lines.linewidth": 1.6,
 }
-_NOTHING = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_UNDATED = {
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+}
 
 
-def inline(height: float) -> Callable[[Draw], Callable[[Results], str]]:
-    """Make results → SVG of a function that draws them and answers with a description.
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure, and the bytes of its files."""
 
-    An empty description says that there is nothing to show: then the SVG is empty too.
+    name: str
+    description: str
+    canvas: Figure
+
+    @functools.cached_property
+    def svg(self) -> bytes:
+        return self._saved("svg")
+
+    @functools.cached_property
+    def pdf(self) -> bytes:
+        _ = self.svg  # which finds the places of everything
+        self.canvas.set_layout_engine("none")
+        return self._saved("pdf")
+
+    def inline(self) -> str:
+        """The drawing alone: no document, no namespaces, no style rules, ids of its own."""
+        return _tidy(self.svg.decode(), self.name, self.description)
+
+    def _saved(self, kind: str) -> bytes:
+        file = io.BytesIO()
+        with _styled(self.name):
+            self.canvas.savefig(file, format=kind, metadata=_UNDATED[kind])
+        return file.getvalue()
+
+
+def drawn(
+    height: float, name: str = ""
+) -> Callable[[Callable[[Figure, T], str]], Callable[..., Drawing | None]]:
+    """Make data → Drawing of a function that draws them and answers with a description.
+
+    An empty description says that there is nothing to show: then there is no drawing either.
     """
 
-    def wrap(draw: Draw) -> Callable[[Results], str]:
-        @functools.wraps(draw)
-        def plot(results: Results) -> str:
-            return _render(draw, results, height)
+    def wrap(draw: Callable[[Figure, T], str]) -> Callable[..., Drawing | None]:
+        own = name or draw.__name__.replace("_", "-")
 
-        return plot
+        def made(data: T, *, name: str = own) -> Drawing | None:
+            from matplotlib.figure import Figure
+
+            with _styled(name):
+                canvas = Figure(figsize=(WIDTH, height), layout="constrained")
+                description = draw(canvas, data)
+            return Drawing(name, description, canvas) if description else None
+
+        return made
 
     return wrap
 
 
-def _render(draw: Draw, results: Results, height: float) -> str:
+@contextmanager
+def _styled(name: str) -> Iterator[None]:
     from matplotlib import style
-    from matplotlib.figure import Figure
 
-    key = draw.__name__.replace("_", "-")
-    with style.context(["default", {**_STYLE, "svg.hashsalt": key}]), warnings.catch_warnings():
+    looks: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
+    with style.context(looks), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # the browser may have it
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        description = draw(figure, results)
-        if not description:
-            return ""
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata=_NOTHING)
-    return _tidy(file.getvalue(), key, description)
+        yield
 
 
 def _tidy(source: str, key: str, description: str) -> str:
-    """The drawing alone: no document, no namespaces, no style rules, ids of its own."""
     root = ElementTree.fromstring(source)
     for parent in list(root.iter()):
         for child in list(parent):
