@@ -5,6 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from headstart import registry
+from headstart.report.drawing import Drawing
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +13,13 @@ def digits():
     """8×8 digits: 64 features, the first pixel and others always zero."""
     data = load_digits()
     return data.data.astype(np.float64), data.target.astype(np.int64)
+
+
+@pytest.fixture(autouse=True)
+def short_pdfs(request, monkeypatch):
+    """Fonts in PDF files take longer than most runs here; tests/report makes real ones."""
+    if request.path.parent.name != "report":
+        monkeypatch.setattr(Drawing, "pdf", b"%PDF of a test")
 
 
 @pytest.fixture
