@@ -12,6 +12,7 @@ _EXTRAS = {
     "onnxruntime": "vision",
     "safetensors": "text",
     "cryptography": "secure",
+    "hypothesis": "testing",
 }
 _PIP = {"PIL": "pillow"}
 
