@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 
 from headstart import registry
 from headstart.report.drawing import Drawing
+from headstart.testing.heads import make_clients as clients_of_sizes
 
 
 @pytest.fixture(scope="session")
@@ -37,14 +38,4 @@ def registered():
 @pytest.fixture(scope="session")
 def make_clients():
     """(features, labels) of clients with these sizes, drawn from Gaussian classes."""
-
-    def make(sizes=(0, 1, 2, 5, 11, 30, 44), d=12, classes=4, seed=0):
-        rng = np.random.default_rng(seed)
-        centres = rng.normal(size=(classes, d))
-        result = []
-        for n in sizes:
-            y = rng.integers(classes, size=n)
-            result.append((centres[y] + rng.normal(size=(n, d)), y))
-        return result
-
-    return make
+    return clients_of_sizes

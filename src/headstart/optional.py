@@ -33,6 +33,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "flower": ("flwr", *_SECURE),
     "ray": ("ray",),
     "tensorboard": ("tensorboardX",),
+    "testing": ("hypothesis",),
     "mlflow": ("mlflow",),
     "wandb": ("wandb",),
 }

@@ -29,8 +29,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from headstart.errors import HeadstartError
@@ -381,12 +382,14 @@ def _loaded(path: Path, source: bytes) -> Plugin:
 def _executed(name: str, path: Path, source: bytes) -> Plugin:
     """Run the very bytes whose digest is kept, as a module of this name."""
     origin = f"plugin {path}"
-    module = ModuleType(name)
-    module.__file__ = str(path)
+    loader = _loader_of(name, path, source)
+    spec = ModuleSpec(name, loader, origin=str(path))
+    spec.has_location = True
+    module = module_from_spec(spec)
     sys.modules[name] = module
     try:
         with _registering(origin):
-            exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+            loader.exec_module(module)
         names = tuple(_names_from(origin))
         if not names:
             raise HeadstartError(
@@ -396,6 +399,19 @@ def _executed(name: str, path: Path, source: bytes) -> Plugin:
         _forget(name, origin)
         raise HeadstartError(f"plugin: cannot load {path}: {_where(error, path)}") from None
     return Plugin(path, digest_of(source), names, source)
+
+
+def _loader_of(name: str, path: Path, source: bytes) -> SourceFileLoader:
+    class Kept(SourceFileLoader):
+        """Of the bytes that were read, whatever the file or a cache of bytecode holds by now."""
+
+        def get_data(self, path: Any) -> bytes:
+            return source
+
+        def path_stats(self, path: Any) -> Any:
+            raise OSError("no cache")
+
+    return Kept(name, str(path))
 
 
 def _names_from(origin: str) -> Iterable[str]:

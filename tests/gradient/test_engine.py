@@ -26,8 +26,16 @@ from headstart.gradient.product import Product, onto, whole
 from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
 from headstart.gradient.steps import Job
 from headstart.gradient.tree import each
+from headstart.testing.federations import (
+    assert_close,
+    assert_same,
+    fresh,
+    images,
+    run,
+    vectors,
+)
 
-from .helpers import OWN, assert_close, assert_same, fresh, images, run, shuffle, vectors
+from .helpers import OWN, shuffle
 
 NORMED = Spec(3, 4, network="normed")
 
@@ -283,7 +291,8 @@ def test_fedavg_on_a_head_is_a_loop_of_torch(momentum, temperature):
 
 
 def test_what_goes_down_is_counted_and_what_never_changes_goes_once():
-    job, data = Job("scaffold", Spec(2, 1, network="scale"), train="head"), vectors((4,) * 3, 3, 2)
+    spec = Spec(2, 1, network="testing-scale")
+    job, data = Job("scaffold", spec, train="head"), vectors((4,) * 3, 3, 2)
     plan, classes = Plan(rounds=2, clients=2), np.arange(2)
     state, _ = run(job, data, plan)
     shared, control, frozen = 4 * 4, 4 * 4, 4

@@ -17,8 +17,7 @@ from headstart.gradient.refit import (
     packed,
     refit,
 )
-
-from .helpers import vectors
+from headstart.testing.federations import vectors
 
 SPEC, CLASSES = Spec(3, 2, network="turn"), np.arange(3)
 SIZES = (6, 0, 9, 4)
