@@ -84,14 +84,6 @@ def fresh(data: Clients) -> dict[str, ClientData]:
     return {name: replace(client, memory={}) for name, client in data.items()}
 
 
-def copied(data: Clients) -> dict[str, ClientData]:
-    """The same clients and a copy of what they remember."""
-    return {
-        name: replace(client, memory={k: v.copy() for k, v in client.memory.items()})
-        for name, client in data.items()
-    }
-
-
 def run(
     job: Job,
     data: Clients,
