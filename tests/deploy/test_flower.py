@@ -652,7 +652,7 @@ def test_a_round_of_training_says_whom_it_waits_for(nodes, caplog, monkeypatch):
     caplog.set_level("INFO", "flwr")
     monkeypatch.setattr(waiting, "PAUSE", 0.05)
     nodes[2].fault = "silent"
-    assert len(list(federation(nodes, deadline=0.5).uploads(EXACT))) == 4
+    assert len(list(federation(nodes, deadline=0.5).answers(EXACT))) == 4
     assert lines_of(caplog, "waiting") == [f"headstart: waiting for {nodes[2].name} (asked)"]
 
 
@@ -1265,7 +1265,7 @@ def plugged(nodes):
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_head_and_a_method_of_plugin_files_run_on_nodes(prepared, plugged, tmp_path):
+def test_a_head_and_a_method_of_plugin_files_run_on_nodes(experiment, plugged, tmp_path):
     said = "centred-means + fed-half-2(ψ)"
     settings = run_settings(tmp_path, pipeline=said, plugins=f"{CENTRED},{HALF}", cohort=3)
     results = served(FakeGrid(plugged), settings)
@@ -1276,9 +1276,9 @@ def test_a_head_and_a_method_of_plugin_files_run_on_nodes(prepared, plugged, tmp
         }
         assert (
             ledger.total().digest()
-            == prepared.federation.total(Step("measure", ledger.contract.step)).statistic.digest()
+            == experiment.federation.total(Step("measure", ledger.contract.step)).statistic.digest()
         )
-    alone = replace(prepared, federation=replace(prepared.federation, together=False))
+    alone = replace(experiment, federation=replace(experiment.federation, together=False))
     _, state, _ = simulate(alone, parsed(said))
     ours = LinearHead.load(tmp_path / "out" / "model.safetensors")
     assert np.array_equal(ours.weights, state.params["head.weight"].astype(np.float64))
