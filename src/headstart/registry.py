@@ -162,7 +162,8 @@ class Registry(Mapping[str, T]):
                 "the file that registers it as a plugin (--plugin)"
             )
         close = difflib.get_close_matches(name.casefold(), list(self), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        own = " (one of your own: import its module, or load its file with --plugin)"
+        hint = f"; did you mean {close[0]!r}?" if close else own
         return f"{what}: expected one of {', '.join(self)}, got {name!r}{hint}"
 
     # -- filling -------------------------------------------------------------------------------

@@ -1040,7 +1040,7 @@ def test_messages_carry_no_pickles(nodes):
 # -- plugins ---------------------------------------------------------------------------------------
 
 CENTRED = Path(__file__).parents[1] / "plugin_files" / "centred.py"
-HALF = CENTRED.with_name("fed_half.py")
+HALF = CENTRED.with_name("fed_nesterov.py")
 
 
 def other_plugin(folder, name="centred.py"):
@@ -1061,7 +1061,7 @@ def plugged(nodes):
 
 @pytest.mark.usefixtures("registered")
 def test_a_head_and_a_method_of_plugin_files_run_on_nodes(prepared, plugged, tmp_path):
-    sentence = "centred-means + fed-half-2(ψ)"
+    sentence = "centred-means + fed-nesterov-2(ψ)"
     settings = run_settings(tmp_path, sentence=sentence, plugins=f"{CENTRED},{HALF}", cohort=3)
     results = served(FakeGrid(plugged), settings)
     assert [point["round"] for point in results["curve"]] == [0, 1, 2]
@@ -1122,7 +1122,7 @@ def test_a_ledger_asks_for_the_plugins_it_was_begun_with(plugged, tmp_path):
     settings = run_settings(tmp_path, sentence="centred-means", plugins=str(CENTRED))
     served(FakeGrid(plugged), settings)
     registry._unload("headstart_plugin_centred")
-    registry._unload("headstart_plugin_fed_half")
+    registry._unload("headstart_plugin_fed_nesterov")
     with pytest.raises(HeadstartError, match=r"plugin: expected centred\.py .*; give --plugin"):
         Ledger.open(Path(settings.ledger), write=False)
     other = other_plugin(tmp_path / "other")

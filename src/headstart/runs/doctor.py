@@ -21,6 +21,7 @@ _EXTRAS = {
     "ray": "ray",
     "text": "safetensors",
     "parquet": "pyarrow",
+    "testing": "hypothesis",
 }
 _CORE = ("numpy", "scipy", "scikit-learn", "matplotlib")
 
