@@ -15,13 +15,13 @@ from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.run import compare, run_config
 
 PLUGINS = Path(__file__).parent / "plugin_files"
-HEAD, METHOD = ((PLUGINS / name).read_text() for name in ("centred.py", "fed_half.py"))
+HEAD, METHOD = ((PLUGINS / name).read_text() for name in ("centred.py", "fed_nesterov.py"))
 SPLIT = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "curve_points": 2}
 
 
 @pytest.fixture
 def files(tmp_path):
-    head, method = tmp_path / "centred.py", tmp_path / "fed_half.py"
+    head, method = tmp_path / "centred.py", tmp_path / "fed_nesterov.py"
     head.write_text(HEAD)
     method.write_text(METHOD)
     return head, method
@@ -49,9 +49,9 @@ def digest(path):
 def test_a_head_and_a_method_of_two_files_are_compared(headstart, files, tmp_path):
     head, method = files
     loaded = ("--plugin", head.name, "--plugin", method)
-    texts = ("CentredMeans + FedHalf-2(head)", "Fed3R")
+    texts = ("CentredMeans + FedNesterov-2(head)", "Fed3R")
     said = headstart("compare", *texts, "--data", "digits", *loaded, "--out", "out")
-    assert "centred-means + fed-half-2(ψ)" in said
+    assert "centred-means + fed-nesterov-2(ψ)" in said
     kept = yaml.safe_load((tmp_path / "out" / "01" / "config.yaml").read_text())
     assert kept["plugins"] == [
         {"path": str(path), "sha256": digest(path)} for path in (head, method)
@@ -142,16 +142,16 @@ def test_a_configuration_names_plugins(files, tmp_path):
 def test_a_run_goes_on_with_the_same_bytes_wherever_they_lie(files, tmp_path):
     _, method = files
     config = make_config({**SPLIT, "cohort": 2, "plugins": str(method)})
-    pipelines = ["none + FedHalf-1(head)"]
+    pipelines = ["none + FedNesterov-1(head)"]
     before = compare(pipelines, config, tmp_path / "out")
     kept = (tmp_path / "out" / "config.yaml").read_bytes()
-    registry._unload("headstart_plugin_fed_half")
+    registry._unload("headstart_plugin_fed_nesterov")
     with pytest.raises(hs.HeadstartError, match=f"was begun with a plugin: .* --plugin {method}"):
         compare(pipelines, make_config({**SPLIT, "cohort": 2}), tmp_path / "out")
     (tmp_path / "moved").mkdir()
     other = method.rename(tmp_path / "moved" / method.name)
     more = tmp_path / "one_more.py"
-    more.write_text(METHOD.replace("fed_half", "fed_third"))
+    more.write_text(METHOD.replace("fed_nesterov", "fed_third"))
     config = make_config({**SPLIT, "cohort": 2, "plugins": [other, more]})
     assert compare(pipelines, config, tmp_path / "out") == before
     assert (tmp_path / "out" / "config.yaml").read_bytes() == kept
@@ -191,11 +191,11 @@ def test_installed_distributions_bring_heads_and_methods(headstart, distribution
         source,
         {
             "headstart.heads": {"centred-means": "installed:CentredMeans"},
-            "headstart.methods": {"fed-half": "installed:fed_half", "lost": "nowhere:lost"},
+            "headstart.methods": {"fed-nesterov": "installed:fed_nesterov", "lost": "nowhere:lost"},
         },
     )
-    said = headstart("compare", "CentredMeans + FedHalf-1(head)", "Fed3R", "--data", "digits")
-    assert "centred-means + fed-half-1(ψ)" in said
+    said = headstart("compare", "CentredMeans + FedNesterov-1(head)", "Fed3R", "--data", "digits")
+    assert "centred-means + fed-nesterov-1(ψ)" in said
     line = headstart("compare", "Lost-1(head)", "Fed3R", "--data", "digits", code=2)
     assert "cannot load 'lost', the entry point of their-dist 2.1" in line
     assert "\n" not in line

@@ -25,13 +25,13 @@ COUNTER = itertools.count(1)  # what no method may have: a memory that nobody kn
 
 def test_a_good_head_and_a_good_method_pass():
     registry.load_plugin(PLUGINS / "centred.py")
-    registry.load_plugin(PLUGINS / "fed_half.py")
+    registry.load_plugin(PLUGINS / "fed_nesterov.py")
     check_head(hs.FedNCM)
     check_head(hs.FedCOF(means=2))
     from headstart.heads import HEADS
 
     check_head(HEADS["centred-means"])
-    check_method("FedHalf", {"factor": 0.7})
+    check_method("FedNesterov", {"momentum": 0.5})
 
 
 # -- heads -----------------------------------------------------------------------------------------

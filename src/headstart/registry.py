@@ -167,7 +167,8 @@ class Registry(Mapping[str, T]):
         if QUALIFIED.fullmatch(name):
             return f"{what}: {name!r} {not_loaded(name)}"
         close = difflib.get_close_matches(name.casefold(), list(self), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        own = " (one of your own: import its module, or load its file with --plugin)"
+        hint = f"; did you mean {close[0]!r}?" if close else own
         return f"{what}: expected one of {', '.join(self)}, got {name!r}{hint}"
 
     # -- filling -------------------------------------------------------------------------------

@@ -1245,7 +1245,7 @@ def test_a_deployed_result_tells_failures_arrivals_and_its_ledger(nodes, tmp_pat
 # -- plugins ---------------------------------------------------------------------------------------
 
 CENTRED = Path(__file__).parents[1] / "plugin_files" / "centred.py"
-HALF = CENTRED.with_name("fed_half.py")
+HALF = CENTRED.with_name("fed_nesterov.py")
 
 
 def other_plugin(folder, name="centred.py"):
@@ -1266,7 +1266,7 @@ def plugged(nodes):
 
 @pytest.mark.usefixtures("registered")
 def test_a_head_and_a_method_of_plugin_files_run_on_nodes(experiment, plugged, tmp_path):
-    said = "centred-means + fed-half-2(ψ)"
+    said = "centred-means + fed-nesterov-2(ψ)"
     settings = run_settings(tmp_path, pipeline=said, plugins=f"{CENTRED},{HALF}", cohort=3)
     results = served(FakeGrid(plugged), settings)
     assert [point.round for point in results.curve] == [0, 1, 2]
@@ -1327,7 +1327,7 @@ def test_a_ledger_asks_for_the_plugins_it_was_begun_with(plugged, tmp_path):
     settings = run_settings(tmp_path, pipeline="centred-means", plugins=str(CENTRED))
     served(FakeGrid(plugged), settings)
     registry._unload("headstart_plugin_centred")
-    registry._unload("headstart_plugin_fed_half")
+    registry._unload("headstart_plugin_fed_nesterov")
     with pytest.raises(HeadstartError, match=r"plugin: expected centred\.py .*; give --plugin"):
         Ledger.open(Path(settings.ledger), write=False)
     other = other_plugin(tmp_path / "other")

@@ -22,9 +22,10 @@ from typer.testing import CliRunner
 from headstart import HeadstartError
 from headstart.cli.deploy import app
 from headstart.deploy import scaffold
-from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
+from headstart.deploy.flower.settings import NodeSettings, ServerSettings, paths, told
 from headstart.deploy.private import kept_secret, write_private
 from headstart.deploy.scaffold import Plan, add_node, filled, init
+from headstart.registry import load_plugin
 
 PLAN = Plan(("site-a", "site-b"), 64, "fl.example.org:9443", 9100, wanted=2, bound=4)
 
@@ -63,6 +64,20 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
     assert set(vars(default)) - known == {"caps"}  # everything can be told otherwise, run by run
     node = told(NodeSettings, tomllib.loads((made / "nodes/site-b/node.toml").read_text()), "node")
     assert (node.client, node.small) == ("site-b", False)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_project_names_the_plugins_it_was_made_with(tmp_path):
+    path = Path(__file__).parents[1] / "plugin_files" / "centred.py"
+    with pytest.raises(HeadstartError, match="expected a known name, got 'centred-means'"):
+        Plan(("site-a",), 64, sentence="centred-means")
+    load_plugin(path)
+    init(tmp_path / "fed", Plan(("site-a",), 64, sentence="centred-means"))
+    project = tomllib.loads((tmp_path / "fed/app/pyproject.toml").read_text())
+    run = told(ServerSettings, flatten_dict(project["tool"]["flwr"]["app"]["config"]), "run")
+    assert paths(run.plugins) == [str(path)]
+    node = tomllib.loads((tmp_path / "fed/nodes/site-a/node.toml").read_text())
+    assert "plugins" not in node  # which is for its owner to say
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own

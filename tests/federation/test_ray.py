@@ -96,14 +96,14 @@ def test_training_remembers_on_the_workers(two):
 @pytest.mark.usefixtures("registered")
 def test_workers_load_the_plugins_of_the_process_that_starts_them(cluster, tmp_path):
     files = Path(__file__).parents[1] / "plugin_files"
-    for name in ("centred.py", "fed_half.py"):
+    for name in ("centred.py", "fed_nesterov.py"):
         place = Path(shutil.copy(files / name, tmp_path))
         registry.load_plugin(place)
         place.unlink()  # a worker may be on another machine
     step = steps.measure(heads.make("centred-means"), exact=True)
     ours, alone = RayFederation(clients(), workers=2), Simulator(clients())
     assert ours.total(step).statistic.digest() == alone.total(step).statistic.digest()
-    trained = [_rounds("fed-half", federation) for federation in (ours, Simulator(clients()))]
+    trained = [_rounds("fed-nesterov", federation) for federation in (ours, Simulator(clients()))]
     np.testing.assert_allclose(*trained, atol=1e-6)
 
 

@@ -1,5 +1,3 @@
-"""A head of a user's own."""
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,21 +7,23 @@ import headstart as hs
 @hs.register_head
 @dataclass(frozen=True)
 class CentredMeans:
-    """Class means around the global mean."""
+    """Class means around the global mean: W_c = μ_c − μ, b_c = −½(‖μ_c‖² − ‖μ‖²)."""
 
     name: ClassVar[str] = "centred-means"
     title: ClassVar[str] = "Centred means"
-    statistic: ClassVar[type] = hs.ClassSums
+    statistic: ClassVar[type[hs.ClassSums]] = hs.ClassSums
 
-    def measure(self, features, labels, **how):
+    def measure(self, features, labels, **how):  # on each client
         return hs.ClassSums.measure(features, labels, **how)
 
     def numbers(self, d, own, every):
         return d * own
 
-    def solve(self, total):
+    def solve(self, total):  # on the server, from the sum of all clients
         if not total.samples:
             raise hs.SolveError("total: expected at least one sample, got none")
         means = total.class_sums() / total.counts[:, None]
-        bias = -0.5 * (means**2).sum(axis=1)
-        return hs.LinearHead(means, bias, total.classes, provenance=hs.provenance(self, total))
+        mean = total.class_sums().sum(axis=0) / total.samples
+        bias = -0.5 * ((means**2).sum(axis=1) - mean @ mean)
+        about = hs.provenance(self, total)
+        return hs.LinearHead(means - mean, bias, total.classes, provenance=about)
