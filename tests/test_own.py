@@ -46,7 +46,7 @@ class Centred:
         return hs.LinearHead(means, bias, total.classes, provenance=hs.provenance(self, total))
 
 
-def fed_nesterov(factor: float = 0.5) -> hs.Recipe:
+def fed_half(factor: float = 0.5) -> hs.Recipe:
     """FedAvg at a fraction of the step."""
     return gradient.make("fedavg", {"server_rate": factor})
 
@@ -136,21 +136,21 @@ def test_a_setting_without_a_default_must_be_given():
 
 
 def test_a_registered_method_is_one_like_any_other(tmp_path):
-    hs.register_method(fed_nesterov)
-    assert gradient.make("FedNesterov", {"factor": 0.25}) == gradient.make(
+    hs.register_method(fed_half)
+    assert gradient.make("FedHalf", {"factor": 0.25}) == gradient.make(
         "fedavg", {"server_rate": 0.25}
     )
-    assert gradient.settings_of("fed-nesterov") == ("factor", "term", "mix")
+    assert gradient.settings_of("fed-half") == ("factor", "term", "mix")
     config = make_config({**SPLIT, "cohort": 2})
-    texts = ["none + FedNesterov-2(head, factor=1.0)", "none + FedAvg-2(head)"]
+    texts = ["none + FedHalf-2(head, factor=1.0)", "none + FedAvg-2(head)"]
     mine, theirs = compare(texts, config, tmp_path / "compare")
     assert mine.accuracy == theirs.accuracy
-    assert mine.pipeline == "none + fed-nesterov-2(ψ, factor=1.0)"
+    assert mine.pipeline == "none + fed-half-2(ψ, factor=1.0)"
 
 
 def test_a_method_that_nobody_registered_has_its_qualified_name():
-    name = gradient.METHODS.name_of(fed_nesterov)
-    assert name == f"{__name__}:fed_nesterov"
+    name = gradient.METHODS.name_of(fed_half)
+    assert name == f"{__name__}:fed_half"
     pipeline = parsed(f"Fed3R + {name}-3(ψ, factor=0.1)")
     assert pipeline.phases[1].name == name
     assert parsed(str(pipeline)) == pipeline
