@@ -308,7 +308,8 @@ def test_plugins_are_compared_on_every_engine(samples, tmp_path):
     files = [tmp_path / "centred.py", tmp_path / "fed_nesterov.py"]
     for path, text in zip(files, (HEAD, METHOD), strict=True):
         path.write_text(text)
-    pipelines = ["CentredMeans", "Fed3R + FedNesterov-2(head, momentum=0)", "Fed3R + FedAvg-2(head)"]
+    trained = ["Fed3R + FedNesterov-2(head, momentum=0)", "Fed3R + FedAvg-2(head)"]
+    pipelines = ["CentredMeans", *trained]
     how = {"plugins": files, "seeds": 2, "cohort": 3}
     here = hs.compare(pipelines, samples, **how)
     mine, half, average = here

@@ -8,7 +8,7 @@ import pytest
 
 import headstart
 
-HEAVY = {"torch", "sklearn", "matplotlib", "pyarrow"}
+HEAVY = {"torch", "sklearn", "matplotlib", "pyarrow", "jinja2"}
 SCIPY = {f"scipy.{part}" for part in ("linalg", "optimize", "sparse", "special", "stats")}
 COMMAND = """
 import contextlib, io, sys

@@ -79,7 +79,7 @@ def write_grid(cells: Sequence[CellResult], root: Path, title: str) -> None:
     for one in cells:
         if one.result is not None:
             place = (one.row, one.column, *([one.table] if len(tables) > 1 else ()))
-            shown.setdefault(one.pipeline, (", ".join(place), one.result))
+            shown.setdefault(one.pipeline, (" / ".join(place), one.result))
     if shown:
         labels, results = zip(*shown.values(), strict=True)
         write_report(results, root, title=title, labels=labels, grid=tables)

@@ -123,7 +123,7 @@ def _render(
         "best": summary.best(entries, lambda result: result.accuracy),
         "best_own": summary.best(entries, lambda result: result.personal_accuracy),
         "cheapest": {key: cheapest(entries, key) for key in ("both", "flops")},
-        "pooled": figures.pooled_accuracy(entries[0].result),
+        "means": summary.means(entries[0].result),
         "evaluated": bool(known),
         "facts": summary.facts(entries),
         "grid": grid,

@@ -87,6 +87,26 @@ def best(
     return max(known, key=lambda pair: pair[1], default=None)
 
 
+class Means(NamedTuple):
+    """Key numbers of one result, means over its seeds."""
+
+    balanced: Estimate | None
+    pooled: Estimate | None
+    upload: Estimate | None
+    formula: Estimate | None
+    samples: Estimate | None
+
+
+def means(result: RunResult) -> Means:
+    return Means(
+        result.over_seeds(lambda run: run.balanced_accuracy),
+        result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None),
+        result.over_seeds(lambda run: run.head.bytes_per_client if run.head else None),
+        result.over_seeds(lambda run: run.head.formula_bytes_per_client if run.head else None),
+        result.over_seeds(lambda run: run.data.samples),
+    )
+
+
 # -- facts -----------------------------------------------------------------------------------------
 
 
