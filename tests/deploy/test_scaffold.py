@@ -70,9 +70,9 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
 def test_a_project_names_the_plugins_it_was_made_with(tmp_path):
     path = Path(__file__).parents[1] / "plugin_files" / "centred.py"
     with pytest.raises(HeadstartError, match="expected a known name, got 'centred-means'"):
-        Plan(("site-a",), 64, sentence="centred-means")
+        Plan(("site-a",), 64, pipeline="centred-means")
     load_plugin(path)
-    init(tmp_path / "fed", Plan(("site-a",), 64, sentence="centred-means"))
+    init(tmp_path / "fed", Plan(("site-a",), 64, pipeline="centred-means"))
     project = tomllib.loads((tmp_path / "fed/app/pyproject.toml").read_text())
     run = told(ServerSettings, flatten_dict(project["tool"]["flwr"]["app"]["config"]), "run")
     assert paths(run.plugins) == [str(path)]

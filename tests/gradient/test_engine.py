@@ -815,7 +815,7 @@ def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
     data = at_work((12, 5))
     settings = {"personal": "head", "strength": 3.0, "inner_rate": 0.07}
     training = Training(rate=0.3, batch=4, decay=0.0)
-    job = Job("pfedme", Spec(4, 1, network="scale"), training, "model", settings)
+    job = Job("pfedme", Spec(4, 1, network="testing-scale"), training, "model", settings)
     start, rng = initial(job.model, None, 1), np.random.default_rng(0)
     for client in data.values():
         client.memory["personal"] = rng.normal(size=8).astype(np.float32)

@@ -19,7 +19,7 @@ from headstart.gradient.refit import (
 )
 from headstart.testing.federations import vectors
 
-SPEC, CLASSES = Spec(3, 2, network="turn"), np.arange(3)
+SPEC, CLASSES = Spec(3, 2, network="testing-turn"), np.arange(3)
 SIZES = (6, 0, 9, 4)
 HEADS = (Fed3R(), FedNCM())
 every_head = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)

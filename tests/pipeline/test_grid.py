@@ -255,7 +255,7 @@ def test_tables_keep_what_other_commands_have_finished(pictures, tmp_path):
 
     assert run(["FedAvg"]) == ["FedAvg"]
     assert run(["FedBABU"]) == ["FedAvg", "FedBABU"]
-    assert "FedBABU, none" in (tmp_path / "report.html").read_text()  # in legends, by its place
+    assert "FedBABU / none" in (tmp_path / "report.html").read_text()  # in legends, by its place
     before = (tmp_path / "grid.csv").read_bytes()
     assert len(before.splitlines()) == 3
     with pytest.raises(HeadstartError, match="holds another run"):

@@ -37,10 +37,10 @@ def feddr(
     output: Output = None,
 ) -> None:
     """Table 2: six algorithms × seven terms (none, prox, kd, ntd, ld, moon, fd)."""
+    name, config = _config(split, "shards")
     from headstart.pipeline import feddr_tables as paper
     from headstart.pipeline.grid import Schedule, feddr_cells
 
-    name, config = _config(split, "shards")
     cells = feddr_cells(
         Schedule(rounds, epochs, rate=rate),
         name,
@@ -61,9 +61,9 @@ def sensitivity(
     output: Output = None,
 ) -> None:
     """Figure 7: client ratio, local epochs, and FedDr+'s β."""
+    _, config = _config(split, "dirichlet")
     from headstart.pipeline.grid import Schedule, sensitivity_cells
 
-    _, config = _config(split, "dirichlet")
     clients = int(config.partition.settings["clients"])
     cells = sensitivity_cells(Schedule(rounds, epochs, rate=rate), clients, config.cohort)
     _run("sensitivity", cells, config, output, "Sensitivity of FedDr+")
@@ -80,9 +80,9 @@ def personal(
     output: Output = None,
 ) -> None:
     """Tables 5 and 14: what clients have at home, by the plain mean and its deviation."""
+    name, config = _config(split, "shards", {"matched": True})
     from headstart.pipeline.grid import Schedule, personal_cells
 
-    name, config = _config(split, "shards", {"matched": True})
     clients = int(config.partition.settings["clients"])
     cells = personal_cells(Schedule(rounds, epochs, rate=rate), name, clients, config.cohort, home)
     _run("personal", cells, config, output, "At home")
@@ -98,6 +98,7 @@ def time_(
     output: Annotated[Path | None, typer.Option("--out", "-o", help="a CSV file")] = None,
 ) -> None:
     """Table 4: how long a round takes, next to FedAvg's in the same run."""
+    _, config = _config(split, "shards")
     from headstart.console import write_csv
     from headstart.gradient.engine import Training
     from headstart.pipeline.experiment import prepare
@@ -105,7 +106,6 @@ def time_(
 
     usual = Schedule(epochs=epochs)
     training = Training(0.01, epochs, usual.batch, usual.decay, usual.momentum)
-    _, config = _config(split, "shards")
     with saying("nothing is kept of times"), bar() as show:
         prepared = prepare(config, show)
         found = time_rounds(prepared, training, repeats, method or ())
@@ -131,8 +131,10 @@ def _config(
     split: SplitOptions, usual: str, more: Mapping[str, Any] | None = None
 ) -> tuple[str, Any]:
     """The paper's partition, and its setting with MobileNet at 32 pixels, whatever is changed."""
+    from headstart import optional
     from headstart.pipeline import feddr_tables as paper
 
+    optional.check("vision", "network", ("torch", "PIL"))
     name = split.partition or usual
     if name not in paper.SPLITS:
         raise HeadstartError(f"partition: expected one of {', '.join(paper.SPLITS)}, got {name!r}")

@@ -53,6 +53,8 @@ def need_extras(pipeline: Pipeline, config: RunConfig) -> None:
     """Refuse what needs a package that is not installed, before any data are read."""
     if config.network:
         optional.check("vision", "network", ("torch", "PIL"))
+    for name in config.writers:
+        optional.check(name, "writers")
     for phase in pipeline.phases:
         if phase.trains or phase.name == "none":
             optional.check("torch", str(phase))
