@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
+.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ test: lint ## install everything, lint, and run the whole suite
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
 
+test-extras: $(BIN)/python ## every extra alone: the wheel in fresh environments, outside the repository
+	$(BIN)/python scripts/test_extras.py
+
 fuzz: $(VENV)/.all ## coverage-guided fuzzing of the decoder, a minute
 	$(PIP) atheris
 	$(BIN)/python tests/fuzz/decoder.py $(VENV)/fuzz-corpus -max_total_time=60
@@ -48,7 +51,7 @@ bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
 bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 100 clients
 	$(BIN)/python benchmarks/text.py
 
-bench-rounds: $(VENV)/.all ## head fine-tuning, clients together against one at a time
+bench-rounds: $(VENV)/.all ## head fine-tuning, clients together next to a plain torch loop
 	$(BIN)/python benchmarks/rounds.py
 
 bench-secure: $(VENV)/.all ## secure sums: masks a client, bytes next to the small message's

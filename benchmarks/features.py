@@ -103,39 +103,41 @@ def show(rates: dict[str, float]) -> bool:
     return good
 
 
+HEADS = (
+    "Fed3R",
+    "FedNCM",
+    "FedCOF",
+    "LDA",
+    "Fed3R(scatter=within)",
+    "shared-variances(kind=diagonal)",
+    "Fed3R-RF(dimension=5000)",
+)
+
+
 def end_to_end(folder: Path, clients: int) -> None:
     """CIFAR-100 from images to all heads, the time of each part."""
-    from headstart.runs.config import make_config
-    from headstart.runs.execute import federate
-    from headstart.runs.federate import prepare
+    from headstart.pipeline.config import make_config, parsed
+    from headstart.pipeline.experiment import prepare
+    from headstart.pipeline.run import simulate
 
     config = make_config(
         {
             "data": str(folder),
             "extractor": "mobilenet_v2",
             "partition": {"name": "dirichlet", "clients": clients, "alpha": 0.1},
-            "heads": [
-                "fed3r",
-                "fedncm",
-                "fedcof",
-                "lda",
-                {"name": "fed3r", "scatter": "within"},
-                {"name": "shared-variances", "kind": "diagonal"},
-                {"name": "fed3r-rf", "dimension": 5000},
-            ],
             "curve_points": 1,
         }
     )
     began = time.perf_counter()
-    prepared = prepare(config)
+    experiment = prepare(config)
     console.print(f"features and split: {time.perf_counter() - began:.1f} s (0 to read if cached)")
-    for named in config.heads:
+    for head in HEADS:
         began = time.perf_counter()
-        found = federate(prepared, named)
+        found, _, _ = simulate(experiment, parsed(head))
         spent = time.perf_counter() - began
         console.print(
-            f"{named.name} {named.settings or ''}: accuracy {100 * found.scores.accuracy:.1f}, "
-            f"federation and solve {found.seconds:.1f} s, with calibration and tests {spent:.1f} s"
+            f"{found.pipeline}: accuracy {100 * (found.accuracy or 0):.1f}, federation, solve, "
+            f"calibration and tests {found.seconds:.1f} s, beside pooled data {spent:.1f} s"
         )
 
 

@@ -22,9 +22,10 @@ from typing import Any
 from headstart.console import bar
 from headstart.errors import HeadstartError
 from headstart.gradient.diagnose import KINDS
-from headstart.report.compare import write_compare
-from headstart.runs.config import make_config
-from headstart.runs.stories import run_sentence
+from headstart.pipeline.config import make_config
+from headstart.pipeline.run import run_config
+from headstart.report import write_report
+from headstart.results import Point, RunResult
 
 SPLITS: dict[str, dict[str, Any]] = {
     "dirichlet": {"name": "dirichlet", "clients": 50, "alpha": 0.1},
@@ -42,7 +43,7 @@ class Cell:
     network: str = "small_cnn"
     rounds: int = 80
 
-    def sentence(self, lr: float, rounds: int) -> str:
+    def pipeline(self, lr: float, rounds: int) -> str:
         drops = f"{rounds // 2},{rounds * 3 // 4}"
         alike = f"epochs=3, batch=20, decay=0.00001, local_momentum=0.9, drops='{drops}'"
         part = "f, " if self.algorithm == "FedAvg" else ""
@@ -65,11 +66,11 @@ CELLS = {
 }
 
 
-def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> dict[str, Any]:
+def run(cell: Cell, pipeline: str, split: str, data: str, out: Path) -> RunResult:
     config = make_config(
         {
             "data": data,
-            "phases": sentence,
+            "pipeline": pipeline,
             "network": cell.network,
             "pixels": 32,
             "cohort": 10,
@@ -80,7 +81,7 @@ def run(cell: Cell, sentence: str, split: str, data: str, out: Path) -> dict[str
         }
     )
     with bar() as show:
-        return run_sentence(config, out, show)
+        return run_config(config, out, progress=show)
 
 
 def search(name: str, split: str, data: str, out: Path) -> None:
@@ -91,19 +92,25 @@ def search(name: str, split: str, data: str, out: Path) -> None:
         told = f"{name:10s} {split:10s} lr {lr:<6g}"
         try:
             place = out / f"{name}-{split}-{lr:g}"
-            result = run(cell, cell.sentence(lr, rounds), split, data, place)
+            result = run(cell, cell.pipeline(lr, rounds), split, data, place)
         except HeadstartError as error:  # a rate may be too high
             print(told, error, flush=True)
         else:
-            print(told, f"{100 * result['accuracy']:.1f}", flush=True)
+            print(told, f"{100 * (result.accuracy or 0):.1f}", flush=True)
 
 
-def series(result: dict[str, Any], key: str) -> tuple[list[float], list[float]]:
-    points = [point for point in result["curve"] if point.get(key) is not None]
-    return [point["round"] for point in points], [point[key] for point in points]
+def series(result: RunResult, key: str) -> tuple[list[int], list[float]]:
+    """Rounds, and what was known at each of them."""
+    known = [(point.round, value_at(point, key)) for point in result.runs[0].curve]
+    points = [(round_, value) for round_, value in known if value is not None]
+    return [round_ for round_, _ in points], [value for _, value in points]
 
 
-def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
+def value_at(point: Point, key: str) -> float | None:
+    return point.accuracy if key == "accuracy" else (point.diagnosis or {}).get(key)
+
+
+def show(results: dict[tuple[str, str], RunResult]) -> None:
     """At the end; what a round's local training changes, as the mean over all tests."""
     print("| method | split | accuracy | best | alignment: has | lacks | changes by: has | lacks |")
     print("|---" * 8 + "|")
@@ -116,7 +123,7 @@ def show(results: dict[tuple[str, str], dict[str, Any]]) -> None:
         print(f"| {CELLS[name].title} | {split} | {percent} | {told} |")
 
 
-def draw(results: dict[tuple[str, str], dict[str, Any]], path: Path) -> None:
+def draw(results: dict[tuple[str, str], RunResult], path: Path) -> None:
     """Accuracy, and alignment with the rows of classes that clients lack, by round; of trainings
     from random weights, for the others stand far above."""
     import matplotlib
@@ -165,7 +172,7 @@ def main() -> None:
         return
     results = {
         (name, split): run(
-            *(cell := CELLS[name], cell.sentence(cell.lr, cell.rounds), split, args.data),
+            *(cell := CELLS[name], cell.pipeline(cell.lr, cell.rounds), split, args.data),
             args.out / f"{name}-{split}",
         )
         for name, split in cells
@@ -173,7 +180,7 @@ def main() -> None:
     show(results)
     for split in args.split or SPLITS:
         own = [result for (_, at), result in results.items() if at == split]
-        write_compare(own, args.out / f"{split}.html")
+        write_report(own, args.out / split)
     if args.curves:
         draw(results, args.curves)
 

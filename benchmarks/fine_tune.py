@@ -12,11 +12,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headstart.console import bar
-from headstart.runs.config import make_config
-from headstart.runs.stories import compare
+from headstart.pipeline.config import make_config
+from headstart.pipeline.run import compare
+from headstart.results import RunResult, SeedResult
 
 ALGORITHMS = ("fedavg", "fedavgm", "fedadam", "scaffold")
 HOME = ("OLL(fed3r)", "OLL(fed3r) + FP(head)", "fed3r + FP(head)", "fed3r + prior", "fed3r + ridge")
@@ -25,7 +24,7 @@ AFTER = (
     "OLL(fed3r + fedavg-50(head)) + FP(head)",
     "fed3r + fedavg-50(head) + prior",
     "fed3r + fedavg-50(head) + ridge",
-    "OLL(none + fedavg-50(head)) + FP(head)",
+    "OLL(none + fedavg-50(head)) + FP(head, lr=0.1)",
 )
 # A start, and what is said to the clients and to FedAdam's server after it.
 PLAIN = dict.fromkeys(("none", "fedncm", "fedcof", "fed3r"), ("", ""))
@@ -46,22 +45,22 @@ def crossed(starts: dict[str, tuple[str, str]]) -> list[str]:
     ]
 
 
-def run(told: dict[str, Any], sentences: list[str], folder: Path) -> list[dict[str, Any]]:
+def run(told: dict[str, Any], pipelines: list[str], folder: Path) -> list[SeedResult]:
     print(f"\n{folder.name}")
     with bar() as show:
-        return compare(sentences, make_config(told), folder, show)
+        results: tuple[RunResult, ...] = compare(pipelines, make_config(told), folder, 1, show)
+    return [result.runs[0] for result in results]
 
 
-def show_starts(results: list[dict[str, Any]]) -> None:
+def show_starts(results: list[SeedResult]) -> None:
     """A row a start; then how far Fed3R is ahead of it at the least, wherever both were tested."""
     print(f"| init | before training | {' | '.join(ALGORITHMS)} |")
     print("|---" * (2 + len(ALGORITHMS)) + "|")
     rows = [results[at : at + len(ALGORITHMS)] for at in range(0, len(results), len(ALGORITHMS))]
     for row in rows:
-        start, first = row[0]["phases"][0], row[0]["curve"][0]["accuracy"]
-        ends = " | ".join(f"{100 * one['accuracy']:.1f}" for one in row)
-        print(f"| {start} | {100 * first:.1f} | {ends} |")
-    curves = [[{p["round"]: p["accuracy"] for p in one["curve"]} for one in row] for row in rows]
+        ends = " | ".join(percent(one.accuracy) for one in row)
+        print(f"| {row[0].phases[0]} | {percent(row[0].curve[0].accuracy)} | {ends} |")
+    curves = [[{p.round: p.accuracy or 0.0 for p in one.curve} for one in row] for row in rows]
     for row, others in zip(rows[:-1], curves[:-1], strict=True):
         gap, name, at = min(
             (mine[at] - other[at], name, at)
@@ -69,23 +68,24 @@ def show_starts(results: list[dict[str, Any]]) -> None:
             for at in mine.keys() & other.keys()
         )
         said = f"{100 * gap:+.1f} points at the least ({name}, round {at})"
-        print(f"Fed3R against {row[0]['phases'][0]}: {said}")
+        print(f"Fed3R against {row[0].phases[0]}: {said}")
 
 
-def show_home(results: list[dict[str, Any]]) -> None:
-    print("| sentence | global test | at home: before → after | plain mean after | gain / lose |")
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def show_home(results: list[SeedResult]) -> None:
+    print("| pipeline | global test | at home: before → after | plain mean after | gain / lose |")
     print("|---" * 5 + "|")
     for one in results:
-        tested, before, after = (
-            np.array(one["personal"][key]) for key in ("tested", "before", "after")
-        )
-        share = 100 * before.sum() / tested.sum(), 100 * after.sum() / tested.sum()
-        some = tested > 0
-        plain = 100 * (after[some] / tested[some]).mean()
-        moved = f"{share[0]:.1f} → {share[1]:.1f}"
-        clients = f"{(after > before).sum()} / {(after < before).sum()}"
-        print(f"| `{one['sentence']}` | {100 * one['accuracy']:.1f} | {moved} ", end="")
-        print(f"| {plain:.1f} | {clients} |")
+        own = one.personal
+        assert own is not None
+        moved = f"{percent(own.weighted('global'))} → {percent(own.weighted())}"
+        change = own.change()
+        clients = f"{(change > 0).sum()} / {(change < 0).sum()}"
+        print(f"| `{one.pipeline}` | {percent(one.accuracy)} | {moved} ", end="")
+        print(f"| {percent(own.mean())} | {clients} |")
 
 
 def main() -> None:
@@ -100,14 +100,14 @@ def main() -> None:
     if args.features is None:
         print("CIFAR-100: not run (give --features FILE)")
         return
-    for alpha, sentences in ((0.1, [*HOME, *AFTER]), (0.5, list(HOME))):
+    for alpha, pipelines in ((0.1, [*HOME, *AFTER]), (0.5, list(HOME))):
         split = {"name": "dirichlet", "clients": 100, "alpha": alpha}
         told = {"data": str(args.features), "partition": split, "evaluate_every": 5}
         if alpha == 0.1:
             folder = args.out / "CIFAR-100, starts"
             show_starts(run({**told, "held_out": 0.0}, crossed(CIFAR), folder))
         at_home = args.out / f"CIFAR-100 at {alpha}, at home"
-        show_home(run({**told, "held_out": 0.45}, sentences, at_home))
+        show_home(run({**told, "held_out": 0.45}, pipelines, at_home))
 
 
 if __name__ == "__main__":

@@ -25,15 +25,21 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from headstart.deploy.flower.messages import Answer, Question, packed
-from headstart.deploy.steps import answer_kind, made_ready
-from headstart.federation.protocol import Arrays, Step, Upload, perform
+from headstart.deploy.flower.messages import Question, Reply, packed
+from headstart.federation.protocol import (
+    Answer,
+    Arrays,
+    Step,
+    added,
+    broadcast_bytes,
+    perform,
+    step_kind,
+)
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import Job
-from headstart.statistics.base import total
 from rounds import CLIENTS, COHORT, federation
 
 DIMENSION, CLASSES, MEAN = 64, 10, 14
@@ -55,10 +61,10 @@ def client_app() -> ClientApp:
     def query(message: Message, context: Context) -> Message:
         name = str(context.node_config["partition-id"])
         asked = Question.from_content(message.content)
-        made_ready(asked.step)
+        assert asked.step is not None
         own = replace(held[name], secret=secret_of(0, name))
         found = perform(asked.step, own, asked.broadcast)
-        return Message(content=Answer(name, found.to_bytes()).to_content(), reply_to=message)
+        return Message(content=Reply(name, found.to_bytes()).to_content(), reply_to=message)
 
     return app
 
@@ -74,7 +80,7 @@ class OverGrid:
     def clients(self) -> Sequence[str]:
         return tuple(self.nodes)
 
-    def uploads(self, step: Step, broadcast: Arrays, cohort: Sequence[str]) -> Iterator[Upload]:
+    def answers(self, step: Step, broadcast: Arrays, cohort: Sequence[str]) -> Iterator[Answer]:
         arrays, question = packed(broadcast), Question(step)
         waiting = set(
             self.grid.push_messages(
@@ -88,16 +94,17 @@ class OverGrid:
                 ]
             )
         )
-        kind = answer_kind(step)
+        kind, down = step_kind(step.name).answer_type(step), sum(broadcast_bytes(step, broadcast))
         while waiting:
             for reply in self.grid.pull_messages(list(waiting)):
                 waiting.discard(reply.metadata.reply_to_message_id)
-                found = Answer.from_content(reply.content, 2**30)
-                yield (found.client,), kind.from_bytes(found.payload)
+                found = Reply.from_content(reply.content, 2**30)
+                statistic, up = kind.from_bytes(found.payload), len(found.payload)
+                yield Answer((found.client,), statistic, up, down, found.payload)
             time.sleep(0.001)
 
-    def total(self, step: Step, broadcast: Arrays, cohort: Sequence[str]) -> Any:
-        return total(statistic for _, statistic in self.uploads(step, broadcast, cohort))
+    def total(self, step: Step, broadcast: Arrays, cohort: Sequence[str]) -> Answer:
+        return added(self.answers(step, broadcast, cohort))
 
 
 def in_flower(count: int) -> tuple[float, float]:

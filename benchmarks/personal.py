@@ -15,25 +15,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headstart.evaluate import Personal
+from headstart.evaluate import PERSONAL
 from headstart.heads.leverage import Leverage
-from headstart.runs.config import Named, make_config
-from headstart.runs.execute import calibrated, federate, head_leverage, tested_at_home
-from headstart.runs.federate import prepare
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.personalize import variants
+from headstart.pipeline.run import simulate
+from headstart.results import PersonalScores
 
 Told = dict[str, Any]
 CUB = Path("cub200_features", "cub200_mobilenet_v2.npz")
-FED3R = {"name": "fed3r", "normalize": True, "ridge": 0.01}
-GCV = {**FED3R, "ridge": "gcv"}
-PACS = {"": FED3R, "λ by GCV": GCV, "FedNCM": {"name": "fedncm"}, "LDA": {"name": "lda"}}
-RANDOM = {"name": "fed3r-rf", "dimension": 2000, "bandwidth": "auto"}
+FED3R = "Fed3R(normalize=true, ridge=0.01)"
+GCV = "Fed3R(normalize=true, ridge=gcv)"
+PACS = {"": FED3R, "λ by GCV": GCV, "FedNCM": "FedNCM", "LDA": "LDA"}
+RANDOM = "Fed3R-RF(dimension=2000, bandwidth=auto)"
 
 
 def split(clients: int, alpha: float) -> Told:
     return {"name": "dirichlet", "clients": clients, "alpha": alpha}
 
 
-def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, dict[str, Told]]]:
+def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, dict[str, str]]]:
     """(name, what a run is told, heads by what is said of them) of the data that are here."""
     for alpha in (0.1, 0.5):
         if cifar := files["CIFAR-100"]:
@@ -49,30 +51,27 @@ def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, d
     yield "digits, Dirichlet 0.1", told, {"": FED3R, "2,000 random features": RANDOM}
 
 
-def measured(told: Told, heads: Mapping[str, Told]) -> Iterator[tuple[str, list[Personal]]]:
+def measured(told: Told, heads: Mapping[str, str]) -> Iterator[tuple[str, list[PersonalScores]]]:
     """Of each head: as it is, the ridge without leverage, the temperature as if left out."""
-    prepared = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
-    told_so = prepared.config.model_copy(update={"temperature": "left-out"})
-    left_out = replace(prepared, config=told_so)
-    for said, settings in heads.items():
-        found = federate(prepared, Named(**settings))
-        leverage = head_leverage(prepared, found.head, found.total)
-        again = calibrated(left_out, found.model, leverage)
-        tests = (
-            found.personal,
-            tested_at_home(prepared, found.model, Leverage()),
-            tested_at_home(prepared, again, leverage),
-        )
+    experiment = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
+    told_so = experiment.config.model_copy(update={"temperature": "left-out"})
+    left_out = replace(experiment, config=told_so)
+    for said, head in heads.items():
+        found, state, context = simulate(experiment, parsed(head))
+        again, _, _ = simulate(left_out, parsed(head))
+        unlevered = variants(context, replace(state, leverage=Leverage()), final="ridge")
+        tests = (found.personal, unlevered, again.personal)
         yield said, [one for one in tests if one is not None]
 
 
-def row(name: str, tests: list[Personal]) -> str:
-    plain, unlevered, left_out = (one.weighted() for one in tests)
-    change = tests[0].change("ridge", "prior")
-    shares = [*plain.values(), unlevered["ridge"], left_out["prior"], left_out["ridge"]]
+def row(name: str, tests: list[PersonalScores]) -> str:
+    plain, unlevered, left_out = tests
+    change = plain.change("ridge", "prior")
+    shares = [plain.weighted(model) for model in PERSONAL]
+    shares += [unlevered.weighted("ridge"), left_out.weighted("prior"), left_out.weighted("ridge")]
     cells = [f"{100 * share:.1f}" for share in shares]
-    cells[4:4] = [str(change.gain), str(change.lose)]
-    return f"| {name} | {len(tests[0].clients)} | {' | '.join(cells)} |"
+    cells[4:4] = [str((change > 0).sum()), str((change < 0).sum())]
+    return f"| {name} | {len(plain.clients)} | {' | '.join(cells)} |"
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""Head fine-tuning of 100 clients, 10 a round: all of a round together, against one at a time.
+"""Head fine-tuning of 100 clients, 10 per round: all together, next to a plain torch loop.
 
-Both sides are the same engine on the same clients and batches in one run, interleaved in pieces of
-20 rounds, the best piece of each; a plain torch loop (nn.Linear, autograd, SGD) stands beside them.
-Ratios are what counts: times are those of a shared machine.
+That loop (nn.Linear, autograd, SGD) is what a user would write instead; our own engine with one
+client at a time stands beside it. All in one run on the same clients, interleaved in pieces of 20
+rounds, the best piece of each. Ratios are what counts: times are those of a shared machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import Job
 
 SIZES = {  # name: (dimension, classes, samples a client, the bar)
-    "digits": (64, 10, 14, 8.0),
+    "digits": (64, 10, 14, 5.0),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
 }
 CLIENTS, COHORT, PIECE = 100, 10, 20
@@ -109,11 +109,11 @@ def compare(count: int) -> bool:
             },
             max(1, count // PIECE),
         )
-        ratio = found["one at a time"] / found["together"]
+        ratio = found["plain torch"] / found["together"]
         times = ", ".join(f"{side} {1e3 * value / PIECE:.2f} ms" for side, value in found.items())
         print(f"{name}: a round of {COHORT}: {times}; the same weights to {gap:.1e}")
-        print(f"  one at a time / together = {ratio:.1f} (bar {bar:g})", end="; ")
-        print(f"plain torch / together = {found['plain torch'] / found['together']:.1f}")
+        print(f"  plain torch / together = {ratio:.1f} (bar {bar:g})", end="; ")
+        print(f"one at a time / together = {found['one at a time'] / found['together']:.1f}")
         met &= ratio >= bar
     return met
 

@@ -18,20 +18,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from headstart.errors import HeadstartError
 from headstart.files import write_text
-from headstart.runs.config import make_config
-from headstart.runs.execute import federate
-from headstart.runs.federate import prepare
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.run import simulate
 
-HEADS: dict[str, dict[str, Any]] = {
-    "FedNCM": {"name": "fedncm"},
-    "Fed3R, λ = 0.01": {"name": "fed3r", "ridge": 0.01},
-    "Fed3R, λ by GCV": {"name": "fed3r", "ridge": "gcv"},
-    "FedCOF": {"name": "fedcof"},
-    "LDA / FedCGS": {"name": "lda"},
+HEADS = {
+    "FedNCM": "FedNCM",
+    "Fed3R, λ = 0.01": "Fed3R(ridge=0.01)",
+    "Fed3R, λ by GCV": "Fed3R(ridge=gcv)",
+    "FedCOF": "FedCOF",
+    "LDA / FedCGS": "LDA",
 }
 Row = tuple[str, str, str]  # text, label, split
 
@@ -65,19 +63,17 @@ def accuracies(path: Path, clients: int, alpha: float, seeds: int) -> dict[str, 
             "data": str(path),
             "text": "text",
             "partition": {"name": "dirichlet", "clients": clients, "alpha": alpha},
-            "heads": list(HEADS.values()),
             "curve_points": 2,
             "seed": seed,
         }
-        config = make_config(told)
-        prepared = prepare(config)
-        for name, head in zip(HEADS, config.heads, strict=True):
-            outcome = federate(prepared, head)
-            if outcome.same_bits and len(set(outcome.same_bits)) > 1:
-                raise HeadstartError(f"{name}: the federated total is not that of the pooled data")
-            found[name].append(100 * outcome.scores.accuracy)
-            solved = outcome.model.provenance["solved"]
-            sent = statistics.mean(outcome.sent.values())
+        experiment = prepare(make_config(told))
+        for name, head in HEADS.items():
+            # refuses a federated total that is not that of the pooled data
+            result, _, _ = simulate(experiment, parsed(head))
+            assert result.accuracy is not None
+            assert result.head is not None
+            found[name].append(100 * result.accuracy)
+            solved, sent = result.head.solved, result.head.bytes_per_client
             print(f"{path.stem} {seed} {name}: {found[name][-1]:.2f} {solved} {sent:.0f} bytes")
     return found
 

@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from headstart import registry
+from headstart.report.drawing import Drawing
+from headstart.testing.heads import make_clients as clients_of_sizes
+
 
 @pytest.fixture(scope="session")
 def digits():
@@ -12,17 +16,26 @@ def digits():
     return data.data.astype(np.float64), data.target.astype(np.int64)
 
 
+@pytest.fixture(autouse=True)
+def short_pdfs(request, monkeypatch):
+    """Fonts in PDF files take longer than most runs here; tests/report makes real ones."""
+    if request.path.parent.name != "report":
+        monkeypatch.setattr(Drawing, "pdf", b"%PDF of a test")
+
+
+@pytest.fixture
+def registered():
+    """What a test registers or loads is forgotten after it."""
+    before = [(one, dict(one._known())) for one in registry._REGISTRIES]
+    plugins = dict(registry._PLUGINS)
+    yield
+    for name in set(registry._PLUGINS) - set(plugins):
+        registry._unload(name)
+    for one, entries in before:
+        one._entries = entries
+
+
 @pytest.fixture(scope="session")
 def make_clients():
     """(features, labels) of clients with these sizes, drawn from Gaussian classes."""
-
-    def make(sizes=(0, 1, 2, 5, 11, 30, 44), d=12, classes=4, seed=0):
-        rng = np.random.default_rng(seed)
-        centres = rng.normal(size=(classes, d))
-        result = []
-        for n in sizes:
-            y = rng.integers(classes, size=n)
-            result.append((centres[y] + rng.normal(size=(n, d)), y))
-        return result
-
-    return make
+    return clients_of_sizes

@@ -1,19 +1,26 @@
 """The command line as a user meets it: what it prints, and one line for every mistake."""
 
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from headstart import LinearHead
 from headstart.data.datasets import load
+
+
+def _word(value):
+    return value if isinstance(value, bytes) else str(value)
 
 
 @pytest.fixture
 def headstart(tmp_path):
-    def call(*words, code=0):
+    def call(*words, code=0, err=False):
+        """What it prints; with `err`, or when it fails, what it says beside that."""
         done = subprocess.run(
-            [sys.executable, "-m", "headstart", *map(str, words)],
+            [sys.executable, "-m", "headstart", *map(os.fsdecode, map(_word, words))],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -21,7 +28,7 @@ def headstart(tmp_path):
         )
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
-        return done.stdout if code == 0 else done.stderr.strip()
+        return done.stderr.strip() if code or err else done.stdout
 
     return call
 
@@ -77,15 +84,23 @@ def test_add_and_forget(headstart):
 
 def test_run_takes_a_file_and_changes(headstart, tmp_path):
     (tmp_path / "c.yaml").write_text("data: digits\npartition: {name: iid, clients: 4}\n")
-    assert "7 clients" in headstart("run", "c.yaml", "partition.clients=7", "heads=fedncm")
+    assert "7 clients" in headstart("run", "c.yaml", "partition.clients=7", "pipeline=fedncm")
+
+
+def test_a_temperature_can_be_stated(headstart, tmp_path):
+    few = ("--clients", "4", "--alpha", "1")
+    headstart("fit", "--data", "digits", *few, "--temperature", "0.5", "--out", "fit")
+    headstart("run", "Fed3R", "--data", "digits", "temperature=0.5", "--out", "run")
+    for name in ("fit", "run"):
+        assert LinearHead.load(tmp_path / name / "model.safetensors").temperature == 0.5
 
 
 def test_list_names_everything(headstart):
     from headstart.data.partition import PARTITIONERS
-    from headstart.heads import catalogue
+    from headstart.heads import HEADS
 
     said = headstart("list")
-    for name in [*catalogue(), *PARTITIONERS, "digits", "int8"]:
+    for name in [*HEADS, *PARTITIONERS, "digits", "int8"]:
         assert name in said
 
 
@@ -100,6 +115,7 @@ def test_doctor_and_version(headstart):
         (("fit", "--data", "nothing.csv"), "no such file"),
         (("fit", "--data", "digits", "--head", "fed4r"), "did you mean 'fed3r'"),
         (("fit", "--data", "digits", "--ridge", "lots"), "ridge"),
+        (("fit", "--data", "digits", "--temperature", "0"), "temperature"),
         (("fit", "--data", "digits", "--partition", "dirichlet"), "clients, alpha"),
         (("run", "nothing.yaml"), "cannot read"),
         (("evaluate", "nothing", "--data", "digits"), "cannot read"),
@@ -169,6 +185,34 @@ def test_from_a_folder_of_images_to_an_onnx_file(headstart, photos, tmp_path):
         assert names[int(found[0])] == said
 
 
+def test_a_folder_with_other_files_and_odd_names(headstart, photos, tmp_path):
+    root = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.rename(tmp_path / photos, root)
+    os.rename(root + b"/site1", root + b"/s\xe9")
+    os.rename(root + b"/s\xe9/warm/1.png", root + b"/s\xe9/warm/\xff.png")
+    for name in (b"notes.txt", b"README", b"Thumbs.db", b".DS_Store"):
+        with open(root + b"/" + name, "w") as file:
+            file.write("x")
+    said = headstart("fit", "--data", b"caf\xe9", "--out", "run", err=True)
+    (line,) = said.splitlines()
+    assert line.startswith("left out: caf\\xe9: 2 files other than images (")
+    assert line.endswith("): README, notes.txt")
+    lines = headstart("predict", "run", "--data", b"caf\xe9").splitlines()
+    assert "caf\\xe9/s\\xe9/warm/\\xff.png,warm,1.0000" in lines
+    headstart("predict", "run", "--data", b"caf\xe9", "--out", "p.csv")
+    assert (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines() == lines
+    assert "is out" in headstart("forget", "run", b"s\xe9")
+
+
+def test_a_single_image(headstart, photos):
+    headstart("fit", "--data", photos, "--out", "run")
+    lines = headstart("predict", "run", "--data", "new/warm/19.png").splitlines()
+    assert lines == ["sample,class,probability", "new/warm/19.png,warm,1.0000"]
+    assert "a single image is not a dataset" in headstart(
+        "fit", "--data", "new/warm/19.png", code=2
+    )
+
+
 def test_features_of_images_are_a_file_one_can_fit(headstart, photos, tmp_path):
     assert "18 samples of dimension 1280" in headstart(
         "features", "--data", photos, "--out", "photos.npz"
@@ -191,7 +235,9 @@ def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path):
     assert "17 samples" in headstart(
         "features", "--data", photos, "--out", "f.npz", "--skip-corrupt"
     )
-    headstart("fit", "--data", photos, "--out", "run", "--skip-corrupt")
+    said = headstart("fit", "--data", photos, "--out", "run", "--skip-corrupt", err=True)
+    (line,) = said.splitlines()
+    assert line.startswith("left out: photos/site0/cold/0.png: expected an image")
     told = ("--skip-corrupt", "--weights", "nope.pt")
     assert "nope.pt" in headstart("fit", "--data", photos, *told, code=2)
 
@@ -200,7 +246,7 @@ def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path):
     """Small images are not cropped; a model made with them must not crop large ones later."""
     from PIL import Image
 
-    from headstart.runs.inputs import read
+    from headstart.pipeline.inputs import read
 
     columns = {"label": "label", "client": "client", "domain": "domain", "split": "split"}
     about = read(str(tmp_path / photos), columns).extractor

@@ -15,6 +15,7 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_docs(page):
     names = {"__name__": "docs"}
@@ -48,6 +49,12 @@ def test_readme():
     exec(compile("\n".join(body), "README.md", "exec"), names)
     assert eval(claim, names) is True
     assert set(names["model"].restrict([0, 2]).predict(names["my_z"])) <= {0, 2}
+
+
+def test_the_plugins_of_the_page_are_those_that_are_tested():
+    shown = blocks(ROOT / "docs" / "plugins.md")
+    for file in sorted((ROOT / "tests" / "plugin_files").glob("*.py")):
+        assert file.read_text(encoding="utf-8") in shown, file.name
 
 
 def test_every_link_leads_somewhere():

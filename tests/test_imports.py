@@ -8,17 +8,38 @@ import pytest
 
 import headstart
 
-HEAVY = ("torch", "sklearn", "matplotlib", "pyarrow")
+HEAVY = {"torch", "sklearn", "matplotlib", "pyarrow", "jinja2"}
+SCIPY = {f"scipy.{part}" for part in ("linalg", "optimize", "sparse", "special", "stats")}
+COMMAND = """
+import contextlib, io, sys
+from headstart.cli import app
+with contextlib.redirect_stdout(io.StringIO()):
+    app(sys.argv[1:], standalone_mode=False)
+"""
+
+
+def loaded(code, *words):
+    """The modules that are imported when this code has run."""
+    code += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    out = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = set(json.loads(out.stdout))
+    assert "headstart" in found
+    return found
 
 
 def test_import_loads_nothing_heavy():
-    code = "import sys, json, headstart; print(json.dumps(sorted(sys.modules)))"
-    out = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = set(json.loads(out.stdout))
-    assert "headstart" in loaded
-    assert not loaded & set(HEAVY)
+    assert not loaded("import headstart") & (HEAVY | SCIPY | {"numpy"})
+
+
+@pytest.mark.parametrize("command", ["list", "doctor"])
+def test_listing_loads_nothing_heavy(command):
+    """SciPy imports its parts when they are first used."""
+    assert not loaded(COMMAND, command) & (HEAVY | SCIPY | {"urllib.request"})
 
 
 def test_dir_lists_the_public_names():

@@ -118,18 +118,10 @@ def test_what_the_environment_says_is_kept(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", list(WRITERS))
 def test_a_missing_package_is_named_with_the_command(monkeypatch, tmp_path, name):
     monkeypatch.setitem(sys.modules, MODULES[name], None)  # importing it fails
-    with pytest.raises(HeadstartError, match=MODULES[name]) as error:
+    with pytest.raises(HeadstartError, match=r"^writer: ") as error:
         writer(name, tmp_path / "run")
     assert f'pip install "headstart[{name}]"' in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_package_that_is_broken_otherwise_says_so_itself(monkeypatch, tmp_path):
-    (tmp_path / "tensorboardX.py").write_text("import nothing_of_this_name\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "tensorboardX", raising=False)
-    with pytest.raises(ModuleNotFoundError, match="nothing_of_this_name"):
-        writer("tensorboard", tmp_path)
 
 
 def test_an_unknown_writer():

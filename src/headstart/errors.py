@@ -11,12 +11,24 @@ class DataError(HeadstartError):
     """A dataset, file or partition that cannot be used as asked."""
 
 
+class SkippedWarning(UserWarning):
+    """Something among a user's data that was left out; its text is one line."""
+
+
+class NoAnswerError(DataError):
+    """A step that no client answered."""
+
+
 class SolveError(HeadstartError):
     """A total from which a head cannot be solved."""
 
 
 class DivergedError(HeadstartError):
     """A training whose model is no longer finite."""
+
+
+class StepRefusedError(HeadstartError):
+    """A step that a federation does not carry: what it would show is hidden there."""
 
 
 class WireError(HeadstartError):

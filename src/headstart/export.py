@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from headstart.data.backbones import Extractor, extractor
 from headstart.data.backbones.graphs import BATCH, FEATURES, serialize
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
 from headstart.files import write_bytes
 from headstart.heads import features as cosines
 from headstart.heads.linear import LinearHead
+from headstart.optional import require
 
 _OPSET, _IR = 20, 10
 
@@ -30,7 +30,7 @@ def export_onnx(source: Extractor | str, head: LinearHead, path: str | Path) -> 
     """Preprocessed images (batch, 3, size, size) ↦ `scores` (batch, C) and `class` (batch,)."""
     source = extractor(source) if isinstance(source, str) else source
     check_fit(head, source.dimension)
-    model = need("onnx").load_model_from_string(source.source.onnx())
+    model = require("onnx").load_model_from_string(source.source.onnx())
     pieces = Pieces(_free_names(model))
     features = _pooled(model, source.source.output, pieces)
     _classify(pieces, features, head, source.dimension)
@@ -43,7 +43,7 @@ def export_head(head: LinearHead, path: str | Path, *, dimension: int | None = N
         raise DataError("dimension: expected that of the features the head's map takes, got None")
     d = head.dimension if dimension is None else dimension
     check_fit(head, d)
-    onnx = need("onnx")
+    onnx = require("onnx")
     pieces = Pieces("")
     _classify(pieces, FEATURES, head, d)
     entry = onnx.helper.make_tensor_value_info(FEATURES, onnx.TensorProto.FLOAT, [BATCH, d])
@@ -56,7 +56,7 @@ def export_head(head: LinearHead, path: str | Path, *, dimension: int | None = N
 def export_extractor(source: Extractor | str, path: str | Path) -> None:
     """Images ↦ features, for machines without torch: `from_onnx` reads it back."""
     source = extractor(source) if isinstance(source, str) else source
-    model = need("onnx").load_model_from_string(source.source.onnx())
+    model = require("onnx").load_model_from_string(source.source.onnx())
     write_bytes(path, serialize(model, source.properties()))
 
 
@@ -78,11 +78,11 @@ class Pieces:
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
         name = self.prefix + name
-        self.constants.append(need("onnx").numpy_helper.from_array(values, name))
+        self.constants.append(require("onnx").numpy_helper.from_array(values, name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        make = need("onnx").helper.make_node
+        make = require("onnx").helper.make_node
         name = f"{self.prefix}node_{len(self.nodes)}_{kind}"
         self.nodes.append(make(kind, inputs, [output], name, **attributes))
         return output
@@ -94,7 +94,7 @@ class Pieces:
 
 
 def _classify(pieces: Pieces, features: str, head: LinearHead, dimension: int) -> None:
-    double = need("onnx").TensorProto.DOUBLE
+    double = require("onnx").TensorProto.DOUBLE
     z = pieces.step("Cast", features, to=double)
     if head.feature_map:
         z = _mapped(pieces, z, head.feature_map, dimension, double)
@@ -143,7 +143,7 @@ def _free_names(model: Any) -> str:
 
 
 def _finish(model: Any, pieces: Pieces, head: LinearHead, about: Mapping[str, str]) -> bytes:
-    onnx = need("onnx")
+    onnx = require("onnx")
     entry, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
     model.graph.node.extend(pieces.nodes)
     model.graph.initializer.extend(pieces.constants)

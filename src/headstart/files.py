@@ -1,10 +1,10 @@
-"""Files appear whole or not at all: write aside, flush, then rename."""
+"""Files appear whole or not at all: write aside, flush, then rename. Their names are text."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from headstart.errors import HeadstartError
 
@@ -28,3 +28,8 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, text.encode())
+
+
+def readable(name: str | PurePath) -> str:
+    r"""A file's name as text that any file can hold: a byte that is no UTF-8 becomes \xNN."""
+    return os.fsencode(name).decode(errors="backslashreplace")

@@ -7,19 +7,22 @@ pipeline over one or more seeds: its numbers are means with their deviations. Sh
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
+from headstart.optional import require
 
 FORMAT = 1  # of results.json
-Plain = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class ClientSummary:
     classes: int | None = None
     up: int | None = None  # bytes of its upload for the initial head
     formula_up: float | None = None
+    domain: str | None = None  # where the colours of images were shifted
 
 
 @dataclass(frozen=True)
@@ -136,11 +140,20 @@ class PersonalScores:
     models: Mapping[str, tuple[float, ...]]
     final: str = "global"
 
+    @classmethod
+    def of(
+        cls, tallies: Mapping[str, NDArray[np.float64]], models: Sequence[str]
+    ) -> PersonalScores:
+        """From each client's tally: its test samples, then its hits with each of `models`."""
+        rows = np.array(list(tallies.values()), float).reshape(len(tallies), 1 + len(models))
+        tested, *hits = (tuple(column) for column in rows.T.tolist())
+        return cls(tuple(tallies), tested, dict(zip(models, hits, strict=True)))
+
     def weighted(self, model: str | None = None) -> float:
         """Mean accuracy, clients weighed by their test samples."""
         return float(sum(self.models[model or self.final]) / max(sum(self.tested), 1.0))
 
-    def shares(self, model: str | None = None) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def shares(self, model: str | None = None) -> NDArray[np.float64]:
         """The accuracy of each client that tested."""
         tested = np.array(self.tested, float)
         hits = np.array(self.models[model or self.final], float)
@@ -150,6 +163,10 @@ class PersonalScores:
         """Mean accuracy, every client that tested counting the same."""
         shares = self.shares(model)
         return float(shares.mean()) if len(shares) else 0.0
+
+    def change(self, model: str | None = None, base: str = "global") -> NDArray[np.float64]:
+        """What each client that tested gains by `model`, or loses, against `base`."""
+        return self.shares(model) - self.shares(base)
 
 
 @dataclass(frozen=True)
@@ -297,6 +314,68 @@ class RunResult:
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
 
+    @property
+    def model(self) -> Any:
+        """The model of the first seed: a `LinearHead`, or the path of a trained network's file."""
+        return self.models[0]
+
+    @property
+    def models(self) -> tuple[Any, ...]:
+        """The model of every seed."""
+        from headstart.heads.linear import LinearHead
+
+        places = [place / "model.safetensors" for place in self._folders()]
+        network = self.runs[0].settings.get("network")
+        return tuple(place if network else LinearHead.load(place) for place in places)
+
+    def _folders(self) -> list[Path]:
+        """Where the run of each seed lies."""
+        if self.path is None:
+            raise HeadstartError(
+                "result: expected one that was saved in a folder, got one in memory"
+            )
+        if (self.path / "results.json").exists():
+            return [self.path]
+        return [self.path / f"seed-{seed}" for seed in self.seeds]
+
+    def to_pandas(self) -> Any:
+        """A row per seed (needs pandas)."""
+        return Comparison((self,)).to_pandas()
+
+    def curves(self) -> Any:
+        """A row per seed and point of the curve, as a DataFrame."""
+        return Comparison((self,)).curves()
+
+    def clients(self) -> Any:
+        """A row per seed and client, as a DataFrame."""
+        return Comparison((self,)).clients()
+
+    def figure(self, by: str = "round") -> Any:
+        """Accuracy by round, or by a cost, as a matplotlib figure."""
+        return Comparison((self,)).figure(by)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write the report, its figures and its tables into a folder; the page's path."""
+        return Comparison((self,)).report(folder)
+
+    def save(self, folder: str | Path, *, report: bool = True) -> Path:
+        """Copy the runs into a new folder, which `load_result` reads."""
+        place = Path(folder)
+        if place.exists() and any(place.iterdir()):
+            raise HeadstartError(f"save: {place} is not empty; name a new folder")
+        for own in self._folders():
+            shutil.copytree(
+                own, place / own.name if own != self.path else place, dirs_exist_ok=True
+            )
+        if report:
+            self.report(place)
+        return place
+
+    def export(self, path: str | Path) -> Path:
+        """Write the model of the first seed as ONNX; extractor and head, where images are known."""
+        importlib.import_module("headstart.pipeline.exporting").export_model(self.model, Path(path))
+        return Path(path)
+
     def over_seeds(self, read: Callable[[SeedResult], float | None]) -> Estimate | None:
         """The mean over seeds of anything a run knows."""
         return estimate(read(run) for run in self.runs)
@@ -310,6 +389,101 @@ class RunResult:
     def personal_accuracy(self) -> Estimate | None:
         """Of the clients' own models on their own test parts, weighted by test samples."""
         return self.over_seeds(lambda run: run.personal.weighted() if run.personal else None)
+
+
+@dataclass(frozen=True)
+class Comparison(Sequence[RunResult]):
+    """Results of several pipelines on the same splits, in their order."""
+
+    results: tuple[RunResult, ...]
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.results[at]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def to_pandas(self) -> Any:
+        """A row per pipeline and seed."""
+        return _frame([row for result in self.results for row in _rows(result)])
+
+    def curves(self) -> Any:
+        """A row per pipeline, seed and point of the curve, as a DataFrame."""
+        return _frame([row for result in self.results for row in _points(result)])
+
+    def clients(self) -> Any:
+        """A row per pipeline, seed and client, as a DataFrame."""
+        return _frame([row for result in self.results for row in _clients(result)])
+
+    def figure(self, by: str = "round") -> Any:
+        """Accuracy of every pipeline by round, bytes, flops or formula, as a matplotlib figure."""
+        return _report().figure(self.results, by)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write the report, its figures and its tables into a folder; the page's path."""
+        _report().write_report(self.results, Path(folder))
+        return Path(folder) / "report.html"
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the runs and the report into a new folder, which `load_result` reads."""
+        for number, result in enumerate(self.results, 1):
+            result.save(Path(folder) / f"{number:02d}", report=False)
+        self.report(folder)
+        return Path(folder)
+
+
+def _report() -> Any:
+    """The page is made above results: imported when one is asked for."""
+    return importlib.import_module("headstart.report")
+
+
+def _rows(result: RunResult) -> list[dict[str, Any]]:
+    rows = []
+    for run in result.runs:
+        last = run.curve[-1]
+        rows.append(
+            {
+                "pipeline": run.pipeline,
+                "seed": run.seed,
+                "accuracy": run.accuracy,
+                "balanced_accuracy": run.balanced_accuracy,
+                "personal_before": run.personal.weighted("global") if run.personal else None,
+                "personal_after": run.personal.weighted() if run.personal else None,
+                "bytes_up": last.up,
+                "bytes_down": last.down,
+                "flops_per_client": last.flops,
+                "seconds": run.seconds,
+            }
+        )
+    return rows
+
+
+def _points(result: RunResult) -> list[dict[str, Any]]:
+    plain = ("phase", "round", "accuracy", "up", "down", "flops", "counted")
+    return [
+        {"pipeline": run.pipeline, "seed": run.seed, **{key: getattr(point, key) for key in plain}}
+        for run in result.runs
+        for point in run.curve
+    ]
+
+
+def _clients(result: RunResult) -> list[dict[str, Any]]:
+    rows = []
+    for run in result.runs:
+        own = run.personal
+        at = {name: place for place, name in enumerate(own.clients)} if own else {}
+        for client in run.clients:
+            row = {"pipeline": run.pipeline, "seed": run.seed, **asdict(client)}
+            place = at.get(client.client)
+            if own is not None and place is not None and own.tested[place]:
+                for model, hits in own.models.items():
+                    row[f"accuracy_{model}"] = hits[place] / own.tested[place]
+            rows.append(row)
+    return rows
+
+
+def _frame(rows: list[dict[str, Any]]) -> Any:
+    return require("pandas", "pandas").DataFrame(rows)
 
 
 def save_result(result: SeedResult, path: Path) -> None:

@@ -7,14 +7,14 @@ says otherwise. Any object with these three methods is a writer.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from headstart.errors import HeadstartError
+from headstart.optional import require
 
 
 class Writer(Protocol):
@@ -34,7 +34,7 @@ class TensorBoard:
     """Event files (by tensorboardX: of the packages that write them, the one that is small)."""
 
     def __init__(self, folder: Path) -> None:
-        self._events = _need("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+        self._events = require("tensorboardX", what="writer").SummaryWriter(str(folder))
 
     def scalar(self, name: str, value: float, step: int) -> None:
         self._events.add_scalar(_plain(name), value, step)
@@ -52,7 +52,7 @@ class MLflow:
     def __init__(self, folder: Path) -> None:
         _say("MLFLOW_DISABLE_TELEMETRY", "true")
         _say("MLFLOW_ALLOW_FILE_STORE", "true")  # or it wants a database
-        self._client = _need("mlflow", "mlflow").MlflowClient(tracking_uri=folder.as_uri())
+        self._client = require("mlflow", what="writer").MlflowClient(tracking_uri=folder.as_uri())
         found = self._client.get_experiment_by_name("headstart")
         known = found.experiment_id if found else self._client.create_experiment("headstart")
         self._run = self._client.create_run(known).info.run_id
@@ -72,7 +72,7 @@ class WandB:
 
     def __init__(self, folder: Path) -> None:
         _say("WANDB_ERROR_REPORTING", "false")
-        wandb = _need("wandb", "wandb")
+        wandb = require("wandb", what="writer")
         folder.mkdir(parents=True, exist_ok=True)  # or it takes another place
         quiet = wandb.Settings(console="off", silent=True, disable_git=True)
         above = str(folder.parent)  # its own folder is called wandb, too
@@ -95,17 +95,6 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "mlflow": MLflow,
     "wandb": WandB,
 }
-
-
-def _need(module: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise  # it is installed, and lacks something itself
-        raise HeadstartError(
-            f'writer: {extra} needs the package {module}; pip install "headstart[{extra}]"'
-        ) from None
 
 
 def _say(name: str, value: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headstart.data.datasets import Dataset, load
 from headstart.data.table import text_labels
-from headstart.errors import DataError
+from headstart.errors import DataError, HeadstartError, SkippedWarning
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [4.0, 1e-3], [7.0, 8.0]])
 Y = ["cat", "dog", "cat", "dog"]
@@ -96,6 +96,34 @@ def test_a_bad_csv_is_refused(tmp_path, text, message):
     refuse(path, message)
 
 
+@pytest.mark.parametrize(("delimiter", "suffix"), [(";", "csv"), ("\t", "csv"), ("\t", "tsv")])
+def test_the_header_tells_the_delimiter(tmp_path, delimiter, suffix):
+    path = tmp_path / f"pets.{suffix}"
+    path.write_text(csv_text().replace(",", delimiter))
+    check(load(path))
+    quoted = csv_text().replace("f0,label", '"f0, in cm",label').replace(",", delimiter)
+    path.write_text(quoted.replace(f'"f0{delimiter} in cm"', '"f0, in cm"'))
+    check(load(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f0;f1,label\n1;2,a\n", "header: expected one delimiter.*got comma and semicolon"),
+        ("f0\tf1;label\n1\t2;a\n", "got semicolon and tab"),
+        ("f0;label\n1,5;a\n", r"row 1 \(line 2\), column 'f0'.*'1,5'.*decimal point, not a comma"),
+        ("f0\tlabel\n-2,5e3\ta\n", "decimal point, not a comma"),
+        ('f0,label\n"1,5",a\n', "decimal point, not a comma"),
+        ("f0;label\n1,5,2;a\n", "expected a finite number, got '1,5,2'$"),
+        ("f0;label\n1;2;a\n", "expected 2 cells as in the header, got 3"),
+    ],
+)
+def test_delimiters_are_not_guessed(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    refuse(path, message)
+
+
 def test_bytes_are_not_csv(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_bytes(b"f0,label\n\xff\xfe,a\n")
@@ -111,6 +139,20 @@ def test_npz(tmp_path):
     check(load(path), [1, 2, 1, 2])
 
 
+def test_npz_with_the_names_of_scikit_learn(tmp_path):
+    path = tmp_path / "pets.npz"
+    np.savez(path, X=X, y=Y, clients=CLIENTS, split=SPLIT)
+    check(load(path))
+    np.savez(path, X=X)
+    assert load(path, labelled=False).features.tolist() == X.tolist()
+    refuse(path, "expected a column 'label'")
+    np.savez(path, X=X, target=Y, y=[0.5] * 4)
+    assert load(path, label="target").labels.tolist() == Y
+    np.savez(path, features=X, label=Y, X=X + 1, y=[1, 2, 3, 4])  # our own names come first
+    assert load(path).labels.tolist() == Y
+    assert load(path).features.tolist() == X.tolist()
+
+
 def test_npz_widens_half_precision_and_keeps_single(tmp_path):
     path = tmp_path / "x.npz"
     for stored, read in [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("u1", "f8"), (">f8", "f8")]:
@@ -121,7 +163,7 @@ def test_npz_widens_half_precision_and_keeps_single(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"label": Y}, "expected an array 'features', got label"),
+        ({"label": Y}, "expected an array 'features' or 'X', got label"),
         ({"features": X}, "expected a column 'label'"),
         ({"features": X, "label": np.array(Y, dtype=object)}, "'label'.*never unpickled"),
         ({"features": X.astype(object), "label": Y}, "'features'.*never unpickled"),
@@ -216,7 +258,8 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     path = tmp_path / "x.parquet"
     path.write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    refuse(path, r'pip install "headstart\[parquet\]"')
+    with pytest.raises(HeadstartError, match=r'x\.parquet: .*pip install "headstart\[parquet\]"'):
+        load(path)
 
 
 def store(root, where, values):
@@ -248,6 +291,35 @@ def test_folder_of_classes(tmp_path):
     assert found.clients is None
 
 
+def test_other_files_of_a_folder_are_left_out_and_said_once(tmp_path):
+    store(tmp_path, "cat/a.npy", [1.0])
+    for name in ("notes.txt", "README", "cat/labels.csv", "cat/Thumbs.db", "desktop.ini"):
+        (tmp_path / name).write_text("x")
+    with pytest.warns(SkippedWarning) as said:
+        found = load(tmp_path)
+    assert found.labels.tolist() == ["cat"]
+    (text,) = [str(one.message) for one in said]
+    named = "README, cat/labels.csv, notes.txt"
+    assert text == f"{tmp_path}: 3 files other than feature arrays (.npy): {named}"
+
+
+def test_a_folder_of_other_files_alone_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    refuse(tmp_path, r"images \(.*\) as client/class/file or class/file, got only notes.txt")
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    """Names are bytes: what is no UTF-8 in them is told as an escape, wherever it goes."""
+    root = os.fsencode(tmp_path) + b"/caf\xe9"
+    for where in (b"s\xe9/c\xe4t/a.npy", b"bob/c\xe4t/b.npy"):
+        os.makedirs(os.path.dirname(root + b"/" + where))
+        np.save(os.fsdecode(root + b"/" + where), np.ones(2))
+    found = load(os.fsdecode(root))
+    assert found.name == "caf\\xe9"
+    assert found.clients.tolist() == ["bob", "s\\xe9"]
+    assert found.labels.tolist() == ["c\\xe4t"] * 2
+
+
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
@@ -275,17 +347,14 @@ def test_an_image_is_not_a_feature_file(tmp_path, name):
     store(tmp_path, "cat/a.npy", [1.0])
     (tmp_path / "cat" / name).write_bytes(b"")
     refuse(tmp_path / "cat" / name, "a single image is not a dataset; expected a folder client/cl")
-    refuse(tmp_path, r"expected feature arrays \(.npy\), got an image; a folder holds either")
+    refuse(tmp_path, r"expected feature arrays \(.npy\), got '.*'; a folder holds either")
 
 
 def test_an_unknown_source_is_refused(tmp_path):
     refuse(tmp_path / "absent.csv", "no such file; expected 'digits'")
     refuse("mnist", "no such file; expected 'digits'")
-    (tmp_path / "x.tsv").write_text("")
-    refuse(tmp_path / "x.tsv", "expected a .csv, .parquet or .npz file, got '.tsv'")
-    store(tmp_path, "cat/a.npy", [1.0])
-    (tmp_path / "cat" / "notes.txt").write_text("")
-    refuse(tmp_path, r"expected feature arrays \(.npy\), got '.txt'")
+    (tmp_path / "x.txt").write_text("")
+    refuse(tmp_path / "x.txt", "expected a .csv, .tsv, .parquet or .npz file, got '.txt'")
 
 
 def test_digits():

@@ -20,7 +20,7 @@ from PIL import Image
 from headstart.data import feature_cache, features
 from headstart.data.features import as_dataset, dataset_from_images, extract
 from headstart.data.images import load_images
-from headstart.errors import DataError
+from headstart.errors import DataError, SkippedWarning
 
 
 def preprocess(image):
@@ -500,7 +500,7 @@ def test_corruption_is_remembered(images, tmp_path):
     again = Fake()
     with pytest.raises(DataError, match="1 of 27 images are corrupt"):
         extract(images, again, tmp_path / "cache")
-    with pytest.warns(UserWarning, match="left out images: 1 of 27 images are corrupt"):
+    with pytest.warns(SkippedWarning, match="images: 1 of 27 images are corrupt"):
         data = dataset_from_images(images, again, tmp_path / "cache", on_corrupt="skip")
     assert not again.shapes
     assert len(data) == 26

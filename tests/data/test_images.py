@@ -16,7 +16,7 @@ from PIL import Image
 
 from headstart.data import image_files
 from headstart.data.images import CorruptImage, ImageSet, is_images, load_images
-from headstart.errors import DataError
+from headstart.errors import DataError, SkippedWarning
 
 
 def picture(seed=0, mode="RGB", format="PNG", size=(8, 6)):
@@ -86,13 +86,59 @@ def test_bad_folders(tmp_path):
     refuse("got test, train, val", three)
     refuse("got train", plant(tmp_path / "1", train__a__a=None))
     refuse("without a class", plant(tmp_path / "flat", train__a=None, test__a=None))
-    (plant(tmp_path / "other", a__b=None) / "a/notes.txt").write_text("hello")
-    refuse(r"expected images .*, got a/notes.txt", tmp_path / "other")
+    np.save(plant(tmp_path / "other", a__b=None) / "a/c.npy", np.ones(2))
+    refuse(r"a/c.npy: expected images .*, got '.npy'; a folder holds either", tmp_path / "other")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/notes.txt").write_text("hello")
+    refuse("or images .* as .*, got only notes.txt", tmp_path / "notes")
     (tmp_path / "x.csv").write_text("x")
     refuse("got '.csv'", tmp_path / "x.csv")
     assert not is_images(tmp_path / "x.csv")
     assert not is_images(tmp_path / "nowhere")
     assert not is_images(tmp_path / "deep")
+
+
+def test_other_files_are_left_out_and_said_once(tmp_path):
+    root = plant(tmp_path / "pets", dog__a=None, cat__b=None)
+    for name in ("notes.txt", "README", "cat/x.heic", "cat/Thumbs.db"):
+        (root / name).write_text("x")
+    with pytest.warns(SkippedWarning) as said:
+        images = load_images(root)
+    assert images.labels.tolist() == ["cat", "dog"]
+    (text,) = [str(one.message) for one in said]
+    assert text.startswith(f"{root}: 3 files other than images (.jpg, ")
+    assert text.endswith("): README, cat/x.heic, notes.txt")
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w") as file:
+        file.writestr("cat/a.png", picture())
+        file.writestr("notes.txt", "x")
+    with pytest.warns(SkippedWarning, match="pets.zip: 1 file other than images"):
+        assert len(load_images(tmp_path / "pets.zip")) == 1
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    root = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.makedirs(root + b"/s\xe9/c\xe4t")
+    with open(root + b"/s\xe9/c\xe4t/\xff.png", "wb") as file:
+        file.write(picture())
+    images = load_images(os.fsdecode(root))
+    assert images.name == "caf\\xe9"
+    assert images.clients.tolist() == ["s\\xe9"]
+    assert images.labels.tolist() == ["c\\xe4t"]
+    assert images.where(0) == f"{tmp_path}/caf\\xe9/s\\xe9/c\\xe4t/\\xff.png"
+    assert images.open(0).size == (8, 6)
+    assert images.source.stamp(0) is not None
+
+
+def test_a_single_image_has_no_label(tmp_path):
+    plant(tmp_path, photo=None)
+    assert is_images(tmp_path / "photo.png")
+    images = load_images(tmp_path / "photo.png", labelled=False)
+    assert images.labels.tolist() == [""]
+    assert images.where(0) == str(tmp_path / "photo.png")
+    assert images.open(0).size == (8, 6)
+    refuse(
+        "a single image is not a dataset; expected a folder client/class", tmp_path / "photo.png"
+    )
 
 
 def test_unlabelled_files_may_lie_loose(tmp_path):
@@ -232,6 +278,8 @@ def test_columns_may_have_other_names(tmp_path):
     path = archive(tmp_path / "a.zip", text)
     images = load_images(path, label="species", client="user")
     assert images.labels.tolist() == ["cat", "dog"]
+    with_semicolons = archive(tmp_path / "b.zip", text.replace(",", ";"))
+    assert load_images(with_semicolons, label="species").labels.tolist() == ["cat", "dog"]
     assert images.clients.tolist() == ["u1", "u2"]
     assert images.test is None
     refuse("expected a column 'label'", path)
@@ -251,12 +299,12 @@ def test_split_all_is_no_split(tmp_path):
         (META.replace("in/b", "../b"), r"paths inside the dataset, got '\.\./b\.png'"),
         (META.replace("in/b", "/etc/b"), "paths inside"),
         (META.replace("in/b", "C:/b"), "paths inside"),
-        (META.replace(",1,", ",,"), "line 3: expected a label, got an empty cell"),
-        (META.replace(",1,", ","), "line 3: expected 4 cells"),
+        (META.replace(",1,", ",,"), r"\(line 3\): expected a label, got an empty cell"),
+        (META.replace(",1,", ","), r"\(line 3\): expected 4 cells"),
         (META.replace("test", "dev"), "train and test, or train and val, got dev, train"),
         (META.replace("test", "all"), "got all, train"),
         ("path,label\n", "at least one image, got none"),
-        ("", "expected a column 'path'"),
+        ("", "expected a header line, got an empty file"),
         (b"path,label\n\xff,0\n", "UTF-8"),
     ],
 )

@@ -35,9 +35,10 @@ from headstart.deploy.private import write_private
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator, secret_of
-from headstart.runs.config import make_config, parsed
-from headstart.runs.federate import prepare
-from headstart.runs.phases import tell
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.run import simulate
+from headstart.results import SeedResult
 
 LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")
@@ -170,6 +171,7 @@ class Story:
     test: object
     first: dict = field(default_factory=dict)  # results of the run in which a node is killed
     second: dict = field(default_factory=dict)  # of the run with a late node
+    said: str = ""  # to the operator, by the latter
     events: list = field(default_factory=list)
     stranger: tuple = (None, "")
     statuses: dict = field(default_factory=dict)
@@ -199,7 +201,7 @@ def project(root: Path, port: int) -> Story:
     assert made.exit_code == 0, made.output
     late = CliRunner().invoke(app, ["node", str(root / "fed"), SITES[3]])
     assert late.exit_code == 0, late.output
-    data = dict(zip(SITES, ready.simulator.data.values(), strict=True))
+    data = dict(zip(SITES, ready.clients.values(), strict=True))
     for name, client in {**data, "stranger": data["site-a"]}.items():
         write_csv(root / "fed" / "nodes" / name / "samples.csv", client.features, client.labels)
     (root / "fed/nodes/site-c/samples.csv").unlink()
@@ -275,6 +277,7 @@ def story(tmp_path_factory):
         late = node("site-d")
         second = run("-c", "wanted=3 patience=1.0")
         told.second = finished(2, second, root, link, late)
+        told.said = last_words(second, link)
         authority = root / "server/ca.crt"
         for name in ("list-runs", "start-run"):
             path = f"/v1/control/{name}"
@@ -289,7 +292,7 @@ def events(root: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def finished(number: int, run: Started, root: Path, *watched: Started) -> dict:
+def finished(number: int, run: Started, root: Path, *watched: Started) -> SeedResult:
     """The results of the run of this number, once it has ended; on a busy machine the command that
     started it may give up waiting before that."""
 
@@ -298,7 +301,14 @@ def finished(number: int, run: Started, root: Path, *watched: Started) -> dict:
 
     until(lambda: ended() or run.process.poll() == 0, f"run {number}", run, *watched)
     assert ended(), "\n".join(one.said() for one in (run, *watched))
-    return json.loads((root / "server/output/results.json").read_text())
+    return SeedResult.from_json((root / "server/output/results.json").read_text())
+
+
+def last_words(run: Started, link: Started) -> str:
+    """The line that says it is done, in the log that the operator follows or in the server's."""
+    until(lambda: "headstart: done" in run.said() + link.said(), "the last line", run, link)
+    lines = (run.said() + link.said()).splitlines()
+    return next(line for line in lines if "headstart: done" in line)
 
 
 def simulated(story, *names):
@@ -308,16 +318,19 @@ def simulated(story, *names):
 def test_the_total_is_the_simulators_bit_for_bit(story):
     names = ("site-a", "site-b", "site-d")
     simulator = simulated(story, *names)
-    assert story.second["total"] == simulator.total(STEP).digest()
+    assert story.second.head.digest == simulator.total(STEP).statistic.digest()
     with Ledger.open(story.root / "server/ledger", write=False) as ledger:
-        assert ledger.total().digest() == story.second["total"]
+        assert ledger.total().digest() == story.second.head.digest
         assert sorted(ledger.members()) == sorted(names)
 
 
 def test_a_node_killed_in_the_middle_of_a_run_is_survived(story):
-    assert sorted(story.first["members"]) == ["site-a", "site-b"]
-    assert story.first["total"] == simulated(story, "site-a", "site-b").total(STEP).digest()
-    assert [(t["client"], t["code"]) for t in story.first["troubles"]] == [("site-c", "missing")]
+    assert sorted(story.first.split.clients) == ["site-a", "site-b"]
+    assert (
+        story.first.head.digest
+        == simulated(story, "site-a", "site-b").total(STEP).statistic.digest()
+    )
+    assert [(t.client, t.code) for t in story.first.failures] == [("site-c", "missing")]
 
 
 def test_a_late_node_is_added_and_only_the_missing_are_asked(story):
@@ -327,35 +340,42 @@ def test_a_late_node_is_added_and_only_the_missing_are_asked(story):
         for part in (story.events[: starts[1]], story.events[starts[1] :])
     ]
     assert uploads == [["site-a", "site-b"], ["site-d"]]
-    assert [point["clients"] for point in story.second["heads"][0]["curve"]] == [1, 2, 3]
+    assert [each.clients for each in story.second.head.arrivals] == [1, 2, 3]
+
+
+def test_the_operator_is_told_where_the_model_is_and_who_is_not_in_it(story):
+    model = story.root / "server/output/model.safetensors"
+    assert f"{model} is the model of 3 clients, without site-c and stranger" in story.said
 
 
 def test_a_key_that_is_not_registered_is_refused(story):
     code, said = story.stranger
     assert code != 0
     assert "305" in said
-    assert "stranger" not in story.second["members"]
+    assert "stranger" not in story.second.split.clients
     assert not (story.root / "nodes/stranger/private").exists()  # it was never asked
 
 
 def test_the_model_is_that_of_the_simulator_and_its_accuracy_is_told(story):
     model = LinearHead.load(story.root / "server/output/model.safetensors")
     simulator = simulated(story, "site-a", "site-b", "site-d")
-    head = Fed3R(ridge="gcv").solve(simulator.total(STEP))
+    head = Fed3R(ridge="gcv").solve(simulator.total(STEP).statistic)
     assert np.array_equal(model.weights, head.weights)
     losses = simulator.total(steps.calibrate(), steps.with_head(head))
-    assert model.temperature == pytest.approx(head.calibrated(losses.values).temperature)
+    assert model.temperature == pytest.approx(head.calibrated(losses.statistic.values).temperature)
     accuracy = head.accuracy(story.test.features, story.test.labels)
-    assert story.second["heads"][0]["curve"][-1]["accuracy"] == pytest.approx(accuracy)
+    assert story.second.head.arrivals[-1].accuracy == pytest.approx(accuracy)
     assert accuracy > 0.9
     assert "As clients arrive" in (story.root / "server/output/report.html").read_text()
 
 
 def test_every_node_keeps_a_receipt_and_a_secret_for_itself(story):
+    with Ledger.open(story.root / "server/ledger", write=False) as ledger:
+        members = ledger.members()
     for name in ("site-a", "site-b", "site-d"):
         own = story.root / "nodes" / name / "private"
         (line,) = (own / "receipts.jsonl").read_text().splitlines()
-        assert json.loads(line)["receipt"]["digest"] == story.second["members"][name]
+        assert json.loads(line)["receipt"]["digest"] == members[name]
         assert (own / "secret").stat().st_mode & 0o777 == 0o600
 
 
@@ -389,19 +409,19 @@ def test_all_four_phases_run_over_flower(tmp_path):
         link = stage.server(*names)
         nodes = [stage.node(name) for name in names]
         online(nodes, link)
-        run = stage.run("-c", f'sentence="{text}" wanted=3 personal=true cohort=3')
+        run = stage.run("-c", f'pipeline="{text}" wanted=3 personal=true cohort=3')
         results = finished(1, run, told.root, link, *nodes)
-    assert [(point["phase"], point["round"]) for point in results["curve"]] == [
+    assert [(point.phase, point.round) for point in results.curve] == [
         (0, 0), (1, 1), (1, 2), (2, 1), (3, 1),
     ]  # fmt: skip
-    assert results["personal"]["clients"] == list(names)
+    assert results.personal.clients == names
     alone = {name: own_parts(told.data[name], name) for name in names}
-    expected, stage_ = tell(simulated_run(alone, told.test), parsed(text))
+    expected, state, _ = simulate(simulated_run(alone, told.test), parsed(text))
     ours = LinearHead.load(told.root / "server/output/model.safetensors")
-    assert np.array_equal(ours.weights, stage_.params["head.weight"].astype(np.float64))
-    assert results["personal"] == expected["personal"]
-    accuracies = [point["accuracy"] for point in results["curve"]]
-    assert accuracies == pytest.approx([point["accuracy"] for point in expected["curve"]])
+    assert np.array_equal(ours.weights, state.params["head.weight"].astype(np.float64))
+    assert results.personal == expected.personal
+    accuracies = [point.accuracy for point in results.curve]
+    assert accuracies == pytest.approx([point.accuracy for point in expected.curve])
 
 
 def own_parts(client, name):
@@ -414,4 +434,4 @@ def own_parts(client, name):
 def simulated_run(clients, test):
     told = {"data": "digits", "bound": 1.0, "held_out": 0.5, "cohort": len(clients)}
     ready = prepare(make_config({**told, "partition": {"name": "iid", "clients": len(clients)}}))
-    return replace(ready, test=test, simulator=Simulator(clients, together=False))
+    return replace(ready, test=test, federation=Simulator(clients, together=False), clients=clients)

@@ -22,9 +22,10 @@ from typer.testing import CliRunner
 from headstart import HeadstartError
 from headstart.cli.deploy import app
 from headstart.deploy import scaffold
-from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
+from headstart.deploy.flower.settings import NodeSettings, ServerSettings, paths, told
 from headstart.deploy.private import kept_secret, write_private
 from headstart.deploy.scaffold import Plan, add_node, filled, init
+from headstart.registry import load_plugin
 
 PLAN = Plan(("site-a", "site-b"), 64, "fl.example.org:9443", 9100, wanted=2, bound=4)
 
@@ -53,15 +54,30 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
     project = tomllib.loads((made / "app/pyproject.toml").read_text())
     config = flatten_dict(project["tool"]["flwr"]["app"]["config"])
     run = told(ServerSettings, config, "run")
-    assert (run.sentence, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
+    assert (run.pipeline, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
     default = ServerSettings(dimension=64, ledger="ledger", output="output")
-    changed = {"sentence", "wanted", "bound"}
+    changed = {"pipeline", "wanted", "bound", "nodes"}
+    assert run.nodes.split() == ["site-a", "site-b"]
     for name in vars(default):
         assert name in changed or getattr(run, name) == getattr(default, name), name
     known = {key.replace("-", "_") for key in config}
     assert set(vars(default)) - known == {"caps"}  # everything can be told otherwise, run by run
     node = told(NodeSettings, tomllib.loads((made / "nodes/site-b/node.toml").read_text()), "node")
     assert (node.client, node.small) == ("site-b", False)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_project_names_the_plugins_it_was_made_with(tmp_path):
+    path = Path(__file__).parents[1] / "plugin_files" / "centred.py"
+    with pytest.raises(HeadstartError, match="expected a known name, got 'centred-means'"):
+        Plan(("site-a",), 64, pipeline="centred-means")
+    load_plugin(path)
+    init(tmp_path / "fed", Plan(("site-a",), 64, pipeline="centred-means"))
+    project = tomllib.loads((tmp_path / "fed/app/pyproject.toml").read_text())
+    run = told(ServerSettings, flatten_dict(project["tool"]["flwr"]["app"]["config"]), "run")
+    assert paths(run.plugins) == [str(path)]
+    node = tomllib.loads((tmp_path / "fed/nodes/site-a/node.toml").read_text())
+    assert "plugins" not in node  # which is for its owner to say
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
@@ -157,6 +173,8 @@ def test_one_more_node_and_not_twice(made):
     place = add_node(made, "site-z")
     assert (place / "key").stat().st_mode & 0o777 == 0o600
     assert "9203" in (place / "start.sh").read_text()
+    app = tomllib.loads((made / "app/pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert app["config"]["nodes"] == "site-a site-b site-z"  # a run that waits knows of it
     with pytest.raises(HeadstartError, match="is there already"):
         add_node(made, "site-z")
     with pytest.raises(HeadstartError, match="is none of"):
@@ -265,7 +283,7 @@ def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         ({"port": 70000}, "port from 1"),
         ({"deadline": 0}, "deadline"),
         ({"bound": -1.0}, "bound"),
-        ({"sentence": "Fed9R"}, "sentence"),
+        ({"pipeline": "Fed9R"}, "pipeline"),
     ],
 )
 def test_a_plan_is_checked(changes, said):

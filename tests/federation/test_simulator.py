@@ -7,8 +7,9 @@ import pytest
 
 import headstart as hs
 from headstart.federation import steps
-from headstart.federation.protocol import ClientData, Step
-from headstart.federation.simulator import Simulator, Sync
+from headstart.federation.grouped import Grouped
+from headstart.federation.protocol import ClientData, Step, added, tallies
+from headstart.federation.simulator import Simulator
 from headstart.personal import VARIANTS, Settings
 
 
@@ -34,15 +35,16 @@ def pooled(sim):
 def test_the_total_is_that_of_pooled_data_in_any_order():
     sim = federation()
     backwards = list(reversed(sim.clients))
-    assert sim.total(EXACT).digest() == pooled(sim).digest()
-    assert sim.total(EXACT, cohort=backwards).digest() == pooled(sim).digest()
+    assert sim.total(EXACT).statistic.digest() == pooled(sim).digest()
+    assert sim.total(EXACT, cohort=backwards).statistic.digest() == pooled(sim).digest()
 
 
 def test_every_client_is_asked_once_and_its_bytes_are_counted():
     sim = federation()
-    asked = [ids for ids, _ in sim.uploads(EXACT)]
-    assert asked == [(name,) for name in sim.clients]
-    assert all(sim.sent[name] == len(sim.message(EXACT, name)[1]) for name in sim.clients)
+    answers = list(sim.answers(EXACT))
+    assert [answer.clients for answer in answers] == [(name,) for name in sim.clients]
+    assert all(answer.up == len(answer.payload) > 0 for answer in answers)
+    assert sim.total(EXACT).up == sum(answer.up for answer in answers)
 
 
 def test_other_samples_of_a_client_are_measured_anew():
@@ -50,15 +52,13 @@ def test_other_samples_of_a_client_are_measured_anew():
     sim = federation()
     sim.total(EXACT)
     sim.data["c03"] = replace(sim.data["c03"], features=sim.data["c03"].features + 1)
-    assert sim.total(EXACT).digest() == pooled(sim).digest()
+    assert sim.total(EXACT).statistic.digest() == pooled(sim).digest()
 
 
 def test_a_run_is_repeatable_to_the_byte():
     step = steps.measure(hs.Fed3R())
-    one, two = federation(), federation()
-    assert [one.message(step, n)[1] for n in one.clients] == [
-        two.message(step, n)[1] for n in two.clients
-    ]
+    one, two = ([answer.payload for answer in federation().answers(step)] for _ in range(2))
+    assert one == two
 
 
 def test_the_precision_of_the_wire_shows_in_the_bytes():
@@ -66,59 +66,60 @@ def test_the_precision_of_the_wire_shows_in_the_bytes():
     sizes = []
     for precision in ("float64", "float32", "float16", "int8"):
         sim = federation(dimension=60, precision=precision)
-        sim.total(step)
-        sizes.append(sum(sim.sent.values()))
+        sizes.append(sim.total(step).up)
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == 4
 
 
 @pytest.mark.parametrize("size", [1, 4, 23])
-def test_sync_without_replacement_ends_in_the_same_bits_after_k_over_kappa_rounds(size):
+def test_groups_without_replacement_ends_in_the_same_bits_after_k_over_kappa_rounds(size):
     sim = federation()
-    rounds = list(Sync(sim, size).uploads(EXACT))
+    rounds = list(Grouped(sim, size).answers(EXACT))
     assert len(rounds) == -(-len(sim.clients) // size)
-    assert sorted(name for ids, _ in rounds for name in ids) == sorted(sim.clients)
-    assert hs.total(part for _, part in rounds).digest() == pooled(sim).digest()
+    assert sorted(name for answer in rounds for name in answer.clients) == sorted(sim.clients)
+    assert added(rounds).statistic.digest() == pooled(sim).digest()
 
 
-def test_sync_with_replacement_counts_nobody_twice():
+def test_groups_with_replacement_counts_nobody_twice():
     sim = federation()
-    rounds = list(Sync(sim, 5, replace=True, seed=3).uploads(EXACT))
+    rounds = list(Grouped(sim, 5, replace=True, seed=3).answers(EXACT))
     assert len(rounds) > 5  # somebody was drawn again
-    assert hs.total(part for _, part in rounds).digest() == pooled(sim).digest()
+    assert added(rounds).statistic.digest() == pooled(sim).digest()
 
 
 def test_a_client_drawn_again_sends_zeros():
     sim = federation(clients=3)
-    rounds = list(Sync(sim, 3, replace=True, rounds=2).uploads(EXACT))
-    assert rounds[1][1].samples == 0
-    assert (rounds[0][1] + rounds[1][1]).digest() == rounds[0][1].digest()
+    first, again = Grouped(sim, 3, replace=True, rounds=2).answers(EXACT)
+    assert again.statistic.samples == 0
+    assert (first.statistic + again.statistic).digest() == first.statistic.digest()
 
 
-def test_sync_refuses_rows_by_type():
+def test_groups_refuses_rows_by_type():
     with pytest.raises(hs.HeadstartError, match="rows, not sums"):
-        list(Sync(federation(), 4).uploads(steps.measure(hs.FedCOF())))
+        list(Grouped(federation(), 4).answers(steps.measure(hs.FedCOF())))
 
 
 def test_removing_a_client_is_never_having_joined():
     sim = federation()
     step, gone = EXACT, sim.clients[7]
     rest = [name for name in sim.clients if name != gone]
-    left = sim.total(step) - sim.total(step, cohort=[gone])
-    assert left.digest() == sim.total(step, cohort=rest).digest()
+    left = sim.total(step).statistic - sim.total(step, cohort=[gone]).statistic
+    assert left.digest() == sim.total(step, cohort=rest).statistic.digest()
 
 
 def test_a_late_client_is_as_good_as_an_early_one():
     sim = federation()
     late = sim.clients[0]
-    before = sim.total(EXACT, cohort=[n for n in sim.clients if n != late])
-    assert (before + sim.total(EXACT, cohort=[late])).digest() == sim.total(EXACT).digest()
+    before = sim.total(EXACT, cohort=[n for n in sim.clients if n != late]).statistic
+    after = before + sim.total(EXACT, cohort=[late]).statistic
+    assert after.digest() == sim.total(EXACT).statistic.digest()
 
 
 def test_calibration_over_clients_is_that_of_pooled_data():
     sim = federation()
-    model = hs.Fed3R().solve(sim.total(EXACT))
-    federated = model.calibrated(sim.total(steps.calibrate(), steps.with_head(model)).values)
+    model = hs.Fed3R().solve(sim.total(EXACT).statistic)
+    losses = sim.total(steps.calibrate(), steps.with_head(model)).statistic
+    federated = model.calibrated(losses.values)
     z = np.concatenate([c.features for c in sim.data.values()])
     y = np.concatenate([c.labels for c in sim.data.values()])
     assert federated.temperature == pytest.approx(model.calibrate(z, y).temperature)
@@ -128,14 +129,15 @@ def test_personal_tallies_are_each_clients_own():
     sim = federation()
     model = (
         hs.Fed3R()
-        .solve(sim.total(EXACT))
+        .solve(sim.total(EXACT).statistic)
         .calibrate(
             np.concatenate([c.features for c in sim.data.values()]),
             np.concatenate([c.labels for c in sim.data.values()]),
         )
     )
-    tallies = sim.evaluate(steps.personal(), steps.with_head(model))
-    for name, (tested, plain, oll, _, ridge) in tallies.items():
+    found = tallies(sim, steps.personal(), steps.with_head(model))
+    assert list(found) == list(sim.clients)
+    for name, (tested, plain, oll, _, ridge) in found.items():
         own = sim.data[name]
         assert tested == len(own.test_labels)
         assert plain == (model.predict(own.test_features) == own.test_labels).sum()
@@ -156,7 +158,7 @@ def test_a_step_is_plain_data():
     [
         (lambda sim: sim.total(Step("dance")), "step: expected one of"),
         (lambda sim: sim.total(EXACT, cohort=["nobody"]), "cohort"),
-        (lambda sim: Sync(sim, 0), "size"),
+        (lambda sim: Grouped(sim, 0), "group_size: expected 1 to 23 clients, got 0"),
         (lambda sim: Simulator({}), "at least one client"),
     ],
 )

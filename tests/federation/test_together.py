@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 
 from headstart.federation import protocol
-from headstart.federation.protocol import ClientData, Step, perform, register_together
-from headstart.federation.simulator import Simulator, Sync
+from headstart.federation.grouped import Grouped
+from headstart.federation.protocol import (
+    ClientData,
+    Step,
+    perform,
+    register_together,
+    step_kind,
+    tallies,
+)
+from headstart.federation.simulator import Simulator
 from headstart.statistics.tally import Tally
 from headstart.statistics.vectors import Vectors
 
@@ -26,7 +34,7 @@ def work(monkeypatch):
     monkeypatch.setattr(protocol, "STEPS", dict(protocol.STEPS))
     calls = []
 
-    @register_together("adding")
+    @register_together("adding", Vectors, fused=True)
     def adding(data, params, words):
         calls.append(len(data))
         answers = []
@@ -38,16 +46,14 @@ def work(monkeypatch):
         whole = Vectors.total(answers)
         yield tuple(data), Vectors(whole.vectors.astype(np.float32), whole.numbers)
 
-    @register_together("each")
+    @register_together("each", Tally)
     def each(data, params, words):
         calls.append(len(data))
         for name in sorted(data, key=lambda n: -len(data[n].labels)):  # in an order of its own
             client = data[name]
             yield (name,), Tally(np.array([len(client.labels), client.features.sum()]))
 
-    yield calls
-    for name in ("adding", "each"):
-        del protocol.TOGETHER[name]
+    return calls
 
 
 ADDING = Step("adding", {"by": 2.0})
@@ -61,45 +67,45 @@ def test_a_sum_of_all_is_the_sum_of_each_and_costs_the_same(work, precision):
         sim = Simulator(clients(), seed=2, together=together, precision=precision)
         for _ in range(2):
             answer = sim.total(ADDING, WORDS)
-        found[together] = answer, sim
-    (one, together), (two, alone) = found[True], found[False]
+        found[together] = answer
+    together, alone = found[True], found[False]
+    one, two = together.statistic, alone.statistic
     assert work == [6, 6] + [1] * 12  # at once, and one at a time
     np.testing.assert_allclose(one.vectors, two.vectors, rtol=1e-6, atol=1e-5)
     assert np.array_equal(one.numbers, two.numbers)
     assert one.numbers[2] == 12  # every client was there twice, and remembered
-    assert together.sent == alone.sent
-    assert set(together.sent) == set(clients())
-    assert all(
-        sent == 2 * len(alone.message(ADDING, name, WORDS)[1]) for name, sent in alone.sent.items()
-    )
+    assert (together.clients, together.up, together.down) == (alone.clients, alone.up, alone.down)
+    assert set(together.clients) == set(clients())
+    sizes = [len(answer.payload) for answer in sim.answers(ADDING, WORDS)]
+    assert len(set(sizes)) == 1
+    assert alone.up == sum(sizes)
 
 
 def test_answers_of_each_are_each_ones_own(work):
     data = clients()
     for together in (True, False):
         sim = Simulator(data, together=together)
-        found = sim.evaluate(Step("each"))
-        assert set(found) == set(data)
+        found = tallies(sim, Step("each"))
+        assert list(found) == list(data)
         for name, client in data.items():
             assert found[name].tolist() == [len(client.labels), client.features.sum()]
-        some = sim.evaluate(Step("each"), cohort=["c4", "c1"])
-        assert set(some) == {"c4", "c1"}
-        assert set(sim.sent) == set(data)
-        assert sim.sent["c4"] == 2 * sim.sent["c0"]
+        some = list(sim.answers(Step("each"), cohort=["c4", "c1"]))
+        assert {answer.clients for answer in some} == {("c4",), ("c1",)}
+        assert all(answer.up == len(answer.statistic.to_bytes()) for answer in some)
     assert work == [6, 2] + [1] * 8
 
 
 def test_a_cohort_only_is_asked_and_counted(work):
     sim = Simulator(clients(), seed=2)
     answer = sim.total(ADDING, WORDS, cohort=["c2", "c5"])
-    assert answer.numbers[0] == 12
-    assert set(sim.sent) == {"c2", "c5"}
+    assert answer.statistic.numbers[0] == 12
+    assert answer.clients == ("c2", "c5")
     assert not sim.data["c0"].memory
 
 
 def test_groups_of_which_only_the_sum_is_seen_do_the_same_work(work):
-    expected = Simulator(clients(), seed=2).total(ADDING, WORDS)
-    found = Sync(Simulator(clients(), seed=2), 4).total(ADDING, WORDS)
+    expected = Simulator(clients(), seed=2).total(ADDING, WORDS).statistic
+    found = Grouped(Simulator(clients(), seed=2), 4).total(ADDING, WORDS).statistic
     np.testing.assert_allclose(found.vectors, expected.vectors, rtol=1e-6, atol=1e-5)
     assert np.array_equal(found.numbers, expected.numbers)
 
@@ -108,4 +114,4 @@ def test_the_work_of_one_client_has_the_same_name(work):
     client = clients()["c0"]
     alone = perform(Step("each"), client, {})
     assert alone.values.tolist() == [3, client.features.sum()]
-    assert protocol.TOGETHER["each"] is not None
+    assert step_kind("each").together is not None

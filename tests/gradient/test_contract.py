@@ -4,47 +4,43 @@ Two tables want an entry for it, and say so: its round by hand (`BY_HAND`), and 
 which it is FedAvg (`NEUTRAL`), or why there are none (`NO_NEUTRAL`).
 """
 
+import functools
 import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from headstart import HeadstartError, gradient, total
-from headstart.federation.simulator import Simulator, Sync, secret_of
-from headstart.gradient import steps
+from headstart import HeadstartError, gradient
+from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, initial
 from headstart.gradient.recipe import Term
 from headstart.gradient.steps import Job
-
-from .helpers import (
-    EXTRACTOR,
-    HEAD,
+from headstart.testing.federations import (
     SHORT,
-    Hand,
-    Turned,
     assert_close,
     assert_same,
-    copied,
-    everything,
     fresh,
-    images,
-    problem,
     run,
-    turned,
     vectors,
 )
+from headstart.testing.methods import (
+    CHECKS,
+    CNN,
+    GENTLE,
+    PICTURES,
+    Case,
+    turned,
+    upload,
+)
 
-METHODS = tuple(gradient.catalogue())
+from .helpers import EXTRACTOR, HEAD, Hand, Turned
+
+METHODS = tuple(gradient.METHODS)
 every_method = pytest.mark.parametrize("name", METHODS)
-
-
-def everybody(data, rounds=3):
-    return Plan(rounds=rounds, clients=len(data))
 
 
 # -- neutral settings ------------------------------------------------------------------------------
@@ -72,7 +68,7 @@ class Neutral:
 ONE_EACH = (
     1,
 ) * 6  # the passes of FedAlt and FedRep shuffle anew: with one sample there is one way
-EXTRACTED = {"spec": Spec(2, 1, network="scale"), "train": "extractor"}  # no head moves
+EXTRACTED = {"spec": Spec(2, 1, network="testing-scale"), "train": "extractor"}  # no head moves
 NEUTRAL = {
     "fedavg": Neutral(),
     "fedavgm": Neutral({"momentum": 0.0}),
@@ -135,8 +131,8 @@ def test_a_method_is_not_fedavg_otherwise(name):
     """The comparison above would see a method that never does what it is for."""
     # by definition: Ditto's own model is looked at elsewhere, FedBABU is FedAvg of the extractor
     same = ("fedavg", "ditto", "fedbabu")
-    settings = {"epsilon": 1e-6} if name == "fedexp" else None
-    job, data = problem(name, settings, sizes=(8,) * 6)
+    settings = {"epsilon": 1e-6} if name == "fedexp" else {}
+    job, data = Case(name, settings).problem(sizes=(8,) * 6)
     training = replace(SHORT, batch=4)
     plan = Plan(rounds=3, clients=4)
     job = replace(job, training=training)
@@ -211,10 +207,11 @@ def scaffold(h, cohort, t, server_rate):
         return h.gradient(who, at, rows) - h.kept(who, "control", np.zeros(5)) + c
 
     moved, counts = local_steps(h, cohort, t, step)
-    change = np.zeros(5)
+    change, m = np.zeros(5), h.training.momentum
     for who in cohort:
         old = h.memory[who]["control"]
-        new = old - c - moved[who] / (counts[who] * h.training.rate)
+        steps_ = (counts[who] - m * (1 - m ** counts[who]) / (1 - m)) / (1 - m)
+        new = old - c - moved[who] / (steps_ * h.training.rate)
         h.memory[who]["control"] = new * h.moving
         change = change + h.memory[who]["control"] - old
     h.server["control"] = c + change / len(h.data)
@@ -270,7 +267,9 @@ def per_fedavg(h, cohort, t, alpha):
     h.model = h.model + h.mean(local_steps(h, cohort, t, step)[0], alike(cohort))
 
 
-def pfedme(h, cohort, t, strength, inner_steps, inner_rate, beta):
+def pfedme(h, cohort, t, personal, strength, inner_steps, inner_rate, beta):
+    """w of a personal part is a client's own; the inner problem is about the whole of w."""
+
     def step(who, at, rows):
         near = at
         for _ in range(inner_steps):
@@ -278,26 +277,32 @@ def pfedme(h, cohort, t, strength, inner_steps, inner_rate, beta):
             near = near - inner_rate * h.moving * slope
         return strength * (at - near)
 
-    ends = [h.model + d for d in local_steps(h, cohort, t, step)[0].values()]
-    h.model = (1 - beta) * h.model + beta * sum(ends) / len(ends)
+    own, passes = PART[personal], [(h.moving, None)]
+    ends = [h.model + d for d in ends_of(h, cohort, t, own, passes, step).values()]
+    mean = (1 - beta) * h.model + beta * sum(ends) / len(ends)
+    h.model = np.where(own, h.model, mean)
+
+
+def ends_of(h, cohort, t, personal, passes, step=None):
+    """δ of clients that put their own part into the model; passes of (which part moves, epochs)."""
+    ends = {}
+    for who in cohort:
+        at, own = h.model.copy(), step and functools.partial(step, who)
+        if personal.any():
+            at[personal] = h.kept(who, "personal", h.model[personal])
+        for turn, (moving, epochs) in enumerate(passes):
+            at, _ = h.train(who, t, at, own, turn=turn, epochs=epochs, moving=moving)
+        if personal.any():
+            h.memory[who]["personal"] = at[personal]
+        ends[who] = at - h.model
+    return ends
 
 
 def with_personal(h, cohort, t, personal, passes):
-    """Clients put their own part into the model; passes of (which part moves, epochs)."""
-    ends = {}
-    for who in cohort:
-        own = h.kept(who, "personal", h.model[personal])
-        at = h.model.copy()
-        at[personal] = own
-        for turn, (moving, epochs) in enumerate(passes):
-            at, _ = h.train(who, t, at, turn=turn, epochs=epochs, moving=moving)
-        h.memory[who]["personal"] = at[personal]
-        ends[who] = at - h.model
-    shared = ~personal
-    h.model = h.model + shared * h.mean(ends)
+    h.model = h.model + ~personal * h.mean(ends_of(h, cohort, t, personal, passes))
 
 
-PART = {"head": HEAD, "extractor": EXTRACTOR, "model": HEAD | EXTRACTOR}
+PART = {"head": HEAD, "extractor": EXTRACTOR, "model": HEAD | EXTRACTOR, None: HEAD & EXTRACTOR}
 
 
 def fedsim(h, cohort, t, personal):
@@ -336,6 +341,7 @@ def orthogonal(h, rho, tau):
 
 
 CE = Term("cross-entropy")
+MOREAU = {"strength": 2.0, "inner_steps": 3, "inner_rate": 0.15, "beta": 0.8}
 BY_HAND = {
     "fedbabu": (descended(lambda: (CE,)), [{}]),
     "dot-regression": (descended(lambda: (Term("dot-regression"),)), [{}]),
@@ -378,7 +384,7 @@ BY_HAND = {
     "per-fedavg": (per_fedavg, [{"alpha": 0.5}]),
     "pfedme": (
         pfedme,
-        [{"strength": 2.0, "inner_steps": 3, "inner_rate": 0.15, "beta": 0.8}],
+        [{"personal": part, **MOREAU} for part in (None, "head", "extractor")],
     ),
     "fedsim": (fedsim, [{"personal": "head"}, {"personal": "extractor"}]),
     "fedalt": (
@@ -411,22 +417,25 @@ def put_together(job, params, names):
     return np.concatenate([np.asarray(params[name], np.float64).ravel() for name in names])
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(("train", "name"), TURNS)
-def test_two_rounds_by_hand(train, name):
+def test_two_rounds_by_hand(train, name, momentum):
     """The model, the server's state and what clients remember, on five parameters or the head's."""
     if name not in BY_HAND:
         pytest.fail(f"{name}: write one round of it in NumPy and put it into BY_HAND")
     work, variants = BY_HAND[name]
     for settings in variants:
-        expected = set(inspect.signature(gradient.catalogue()[name]).parameters)
+        if train == "head" and settings.get("personal"):
+            continue  # a head alone has no other part to share
+        expected = set(inspect.signature(gradient.METHODS[name]).parameters)
         assert set(settings) == expected, f"{name}: BY_HAND should set all of {expected}"
-        compare_by_hand(train, name, work, settings)
+        compare_by_hand(train, name, work, settings, momentum)
 
 
 def federation_by_hand(train, name, settings, training):
     """A job on the five parameters or the fifteen, its clients, and both in NumPy."""
     wide, deep = name in WIDE, train == "model"
-    network = ("turn" if wide else "scale") if deep else None
+    network = ("testing-turn" if wide else "testing-scale") if deep else None
     classes, d = (3, 2) if wide else (2, 1)
     spec = Spec(classes, d, network=network, temperature=0.7)
     job = Job(name, spec, training, gradient.make(name).trains or train, settings)
@@ -445,8 +454,8 @@ def federation_by_hand(train, name, settings, training):
     return job, (Turned(*about, network=deep) if wide else Hand(*about)), start, order, shown
 
 
-def compare_by_hand(train, name, work, settings):
-    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02)
+def compare_by_hand(train, name, work, settings, momentum):
+    training = Training(rate=0.3, epochs=1, batch=3, decay=0.02, momentum=momentum)
     job, hand, start, order, shown = federation_by_hand(train, name, settings, training)
     data, plan = hand.data, Plan(rounds=2, clients=2, seed=4)
     cohorts = [plan.cohort(list(data), t) for t in range(2)]
@@ -476,242 +485,43 @@ def compare_by_hand(train, name, work, settings):
     assert stays or not np.allclose(want["model"], put_together(job, start, order))
 
 
-# -- any grouping, any order -----------------------------------------------------------------------
+# -- promises --------------------------------------------------------------------------------------
+
+VARIANTS = {
+    "fedrep": [{"head_epochs": 2}],
+    "fedsim": [{"personal": "head"}, {"personal": "extractor"}],
+    "fedalt": [{"personal": "head"}, {"personal": "extractor"}],
+}
+CASES = {
+    "-".join([name, *map(str, settings.values())]): Case(name, settings)
+    for name in METHODS
+    for settings in VARIANTS.get(name, [{}])
+}
 
 
-@every_method
-def test_clients_trained_together_are_clients_trained_alone(name):
-    job, data = problem(name)
-    together, alone = Simulator(fresh(data)), Simulator(fresh(data), together=False)
-    one = everything(*run(job, data, everybody(data), federation=together))
-    two = everything(*run(job, data, everybody(data), federation=alone))
-    assert_close(one, two)
-    assert together.sent == alone.sent
-    assert set(together.sent) == set(data)
-
-
-@every_method
-def test_groups_side_by_side_are_clients_alone_whatever_the_threads(name, monkeypatch):
-    """Large work is done in small groups, one a thread; who is in which does not depend on them."""
-    monkeypatch.setattr(steps, "_SMALL", -1)
-    monkeypatch.setattr(steps, "_LANE", 2)
-    job, data = problem(name)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(everything(*run(job, data, everybody(data))))
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    assert_same(found[1], found[0])
-    assert_same(found[2], found[0])
-    alone = Simulator(fresh(data), together=False)
-    assert_close(found[0], everything(*run(job, data, everybody(data), federation=alone)))
-
-
-@dataclass
-class Scattered:
-    """A federation that asks in another order and adds in other groups."""
-
-    inner: Any
-    seed: int
-
-    @property
-    def clients(self):
-        return self.inner.clients
-
-    @property
-    def data(self):
-        return self.inner.data
-
-    def total(self, step, broadcast=None, cohort=None):
-        rng = np.random.default_rng(self.seed)
-        mixed = [cohort[i] for i in rng.permutation(len(cohort))]
-        cuts = np.sort(rng.choice(np.arange(1, len(mixed)), 3, replace=False))
-        parts = [mixed[i:j] for i, j in zip([0, *cuts], [*cuts, len(mixed)], strict=True)]
-        return total(self.inner.total(step, broadcast, part) for part in parts)
-
-
-@every_method
-def test_the_order_and_the_groups_of_a_cohort_do_not_matter(name):
-    job, data = problem(name)
-    expected = everything(*run(job, data, everybody(data)))
-    for seed in (1, 2):
-        scattered = Scattered(Simulator(fresh(data)), seed)
-        assert_close(everything(*run(job, data, everybody(data), federation=scattered)), expected)
-
-
-@every_method
-def test_the_server_needs_no_more_than_sums_of_groups(name):
-    """Through `Sync`, of whose groups only the sum is seen."""
-    job, data = problem(name)
-    sync = Sync(Simulator(fresh(data)), 5)
-    classes, state = np.arange(job.spec.classes), begin(job, initial(job.model, None, 5))
-    for last in rounds(job, everybody(data, 2), sync, classes, state):
-        state = last
-    expected, _ = run(job, data, everybody(data, 2))
-    assert_close(state.params, expected.params)
-
-
-@dataclass
-class Filled(Scattered):
-    """A federation that leaves clients without samples alone."""
-
-    def total(self, step, broadcast=None, cohort=None):
-        filled = [who for who in cohort if len(self.data[who].labels)]
-        assert len(filled) < len(cohort)
-        return self.inner.total(step, broadcast, filled)
-
-
-@every_method
-def test_clients_without_samples_say_nothing(name):
-    job, data = problem(name)
-    expected = run(job, data, everybody(data), federation=Filled(Simulator(fresh(data)), 0))
-    found = run(job, data, everybody(data))
-    assert_same(everything(*found), everything(*expected))
-    assert not found[1]["c00"]
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_method_keeps_its_promises(case, check):
+    check(case)
 
 
 def test_a_cohort_without_samples_is_named():
     for name in ("fedavg", "mime"):
-        job, _ = problem(name)
+        job, _ = Case(name).problem()
         with pytest.raises(HeadstartError, match="round: expected clients with samples, got none"):
             run(job, vectors((0, 0)), Plan(rounds=1, clients=2))
 
 
-# -- repeatable ------------------------------------------------------------------------------------
-
-
-@every_method
-def test_a_seed_says_every_bit_and_another_says_others(name):
-    job, data = problem(name)
-    plan = Plan(rounds=3, clients=6, seed=1)
-    first = everything(*run(job, data, plan, seed=2))
-    assert_same(everything(*run(job, data, plan, seed=2)), first)
-    for other in (run(job, data, replace(plan, seed=2), seed=2), run(job, data, plan, seed=3)):
-        found = everything(*other)
-        assert found.keys() != first.keys() or any(
-            not np.array_equal(found[key], array) for key, array in first.items()
-        )
-
-
-@every_method
-def test_a_training_that_was_interrupted_goes_on_bit_for_bit(name):
-    job, data = problem(name)
-    plan = Plan(rounds=6, clients=6, window=2, drops=(4,), patience=50)
-    undisturbed, memories = run(job, data, plan)
-    sim = Simulator(fresh(data))
-    halfway, _ = run(job, data, replace(plan, rounds=3), federation=sim)
-    again = Simulator(copied(sim.data))
-    done, kept = run(job, data, plan, state=halfway, federation=again)
-    assert_same(everything(done, kept), everything(undisturbed, memories))
-    assert_same(done.evaluated(), undisturbed.evaluated())
-    assert (done.round, done.best, done.best_round, done.down, done.met) == (
-        undisturbed.round,
-        undisturbed.best,
-        undisturbed.best_round,
-        undisturbed.down,
-        undisturbed.met,
-    )
-    forgetful, lost = run(job, data, plan, state=halfway)
-    if job.recipe.memory or job.recipe.personal:
-        found, whole = everything(forgetful, lost), everything(undisturbed, memories)
-        same = found.keys() == whole.keys()
-        assert not (same and all(np.array_equal(found[key], whole[key]) for key in whole))
-
-
-# -- numbers that are none -------------------------------------------------------------------------
-
-
-@every_method
-@pytest.mark.parametrize("rate", [1e30, 1e14])
-def test_an_absurd_learning_rate_is_named_and_no_nan_is_kept(name, rate):
-    job, data = problem(name, training=replace(SHORT, rate=rate, decay=1.0, momentum=0.0))
-    sim = Simulator(fresh(data))
-    with pytest.raises(HeadstartError) as caught:
-        run(job, data, everybody(data, 20), federation=sim)
-    said = str(caught.value)
-    assert said.startswith("round ")
-    assert f"learning rate {rate:g}" in said
-    for client in sim.data.values():
-        assert all(np.isfinite(array).all() for array in client.memory.values())
-
-
 # -- what stays, and what leaves -------------------------------------------------------------------
-
-
-CNN = Spec(3, 128, network="small_cnn")
-GENTLE = Training(rate=0.05, batch=4, decay=0.01)
-PICTURES = images((5, 6, 4))
-NUMBERS = {"head": 3 * 128 + 3, "extractor": 3 * 32 * 9 + 32 * 64 * 9 + 64 * 128 * 9 + 3 * 224}
-NUMBERS["model"] = NUMBERS["head"] + NUMBERS["extractor"]
-
-
-def upload(job, data, who="c00", params=None, state=None):
-    """What a client sends in a round, and its size as a message."""
-    state = state or begin(job, params or initial(job.model, None, 5))
-    server = dict(state.server)
-    if job.recipe.ahead:
-        server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
-    told = {name: server[name] for name in job.recipe.tells}
-    words = steps.broadcast(job, state.params, told, np.arange(job.spec.classes))
-    kind, message = Simulator(data).message(steps.update(job, state.round), who, words)
-    return kind.from_bytes(message), message
-
-
-def moved_names(before, after):
-    return {n for n, array in before.items() if not np.array_equal(array, after[n])}
-
-
-@pytest.mark.parametrize("train", ["head", "extractor", "model"])
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedadam", "mime"])
-def test_frozen_parameters_never_move_nor_leave(train, name):
-    job, data = Job(name, CNN, GENTLE, train), fresh(PICTURES)
-    start = initial(job.model, None, 5)
-    state, _ = run(job, data, Plan(rounds=1, clients=3))
-    expected = {n for n in start if train == "model" or n.startswith(f"{train}.")}
-    assert moved_names(start, state.params) == expected
-    sent, _ = upload(job, data)
-    assert sent.vectors.shape == (1 + len(job.recipe.extra_names), NUMBERS[train])
-
-
-PERSONAL = [
-    ("fedsim", {"personal": "head"}),
-    ("fedsim", {"personal": "extractor"}),
-    ("fedalt", {"personal": "head"}),
-    ("fedalt", {"personal": "extractor"}),
-    ("fedper", {}),
-    ("fedrep", {"head_epochs": 1}),
-    ("local-only", {}),
-]
-
-
-def test_every_method_with_a_personal_part_is_looked_at():
-    assert {n for n in METHODS if gradient.make(n).personal} == {n for n, _ in PERSONAL}
-
-
-@pytest.mark.parametrize(("name", "settings"), PERSONAL)
-def test_personal_parts_stay_and_differ(name, settings):
-    job, data = Job(name, CNN, GENTLE, "model", settings), fresh(PICTURES)
-    part = job.recipe.personal
-    start = initial(job.model, None, 5)
-    state, memories = run(job, data, Plan(rounds=1, clients=3))
-    shared = {n for n in start if part != "model" and not n.startswith(f"{part}.")}
-    assert moved_names(start, state.params) == shared
-    sent, _ = upload(job, data)
-    assert sent.vectors.shape == (1, NUMBERS["model"] - NUMBERS[part])
-    own = [memories[who]["personal"] for who in data]
-    assert all(len(array) == NUMBERS[part] for array in own)
-    assert all(not np.array_equal(a, b) for i, a in enumerate(own) for b in own[:i])
 
 
 @pytest.mark.parametrize("name", ["fedsim", "fedalt", "fedper", "fedrep"])
 def test_what_a_client_sends_tells_only_what_its_personal_part_does(name):
     """A constant more in every bias changes no prediction: it may change nothing that is sent."""
     job = Job(name, CNN, replace(GENTLE, decay=0.0), "model")
-    biases = slice(NUMBERS["head"] - 3, None)
-    own = np.random.default_rng(0).normal(0, 0.1, NUMBERS["head"]).astype(np.float32)
+    numbers = 3 * 128 + 3  # of the head
+    biases = slice(numbers - 3, None)
+    own = np.random.default_rng(0).normal(0, 0.1, numbers).astype(np.float32)
     answers = []
     for change in ({}, {"by": 4.0}, {"by": np.array([4.0, 0.0, 0.0])}):
         data, kept = fresh(PICTURES), own.copy()
@@ -745,38 +555,8 @@ def test_a_control_variate_does_change_what_is_sent():
     assert len(messages) == 2
 
 
-@every_method
-def test_what_is_sent_has_the_size_of_what_is_shared(name):
-    job, data = problem(name)
-    sizes = {"extractor.scale": 1, "head.weight": 2, "head.bias": 2}
-    if job.spec.network == "turn":
-        sizes = {"extractor.turn": 6, "head.weight": 6, "head.bias": 3}
-    if job.spec.network is None:
-        sizes = {"head.weight": 9, "head.bias": 3}
-    part = job.recipe.personal
-    kept = [n for n in sizes if part and (part == "model" or n.startswith(f"{part}."))]
-    kept += [n for n in sizes if job.train != "model" and not n.startswith(f"{job.train}.")]
-    sent, _ = upload(job, fresh(data), "c02")
-    wanted = sum(size for n, size in sizes.items() if n not in kept)
-    assert sent.vectors.shape == (1 + len(job.recipe.extra_names), wanted)
-    assert sent.numbers.shape == (4,)
-
-
 def test_fedexp_asks_how_far_clients_moved():
     assert gradient.make("fedexp").lengths
-
-
-@every_method
-def test_how_far_a_client_moved_is_sent_only_where_it_is_asked_for(name):
-    job, data = problem(name)
-    sent, _ = upload(job, fresh(data), "c02")
-    weight, _, squares, _ = sent.numbers
-    if not job.recipe.lengths:
-        assert squares == 0
-        return
-    moved = sent.vectors[0] / weight
-    assert squares == pytest.approx(float(moved @ moved), rel=1e-5)
-    assert squares > 0
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -799,6 +579,7 @@ WRONG = [
     ("ditto", "strength", -1.0),
     ("ditto", "server_rate", 0),
     ("per-fedavg", "alpha", -0.1),
+    ("pfedme", "personal", "model"),
     ("pfedme", "strength", 0.0),
     ("pfedme", "inner_steps", 0),
     ("pfedme", "inner_steps", 1.5),
@@ -830,7 +611,7 @@ def test_bad_settings_are_named(name, setting, value):
 
 
 def test_every_setting_can_be_wrong():
-    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.catalogue()[n]).parameters}
+    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.METHODS[n]).parameters}
     tried = {(name, setting) for name, setting, _ in WRONG}
     rates = {(n, s) for n, s in known if s in ("server_rate", "momentum", "tau")}  # one class each
     assert known - tried <= rates, "add a value that is refused to WRONG"
@@ -840,7 +621,7 @@ def test_every_setting_can_be_wrong():
 
 
 def test_unknown_names_are_named():
-    with pytest.raises(HeadstartError, match=r"algorithm: expected one of .*, got 'fedsgd'"):
+    with pytest.raises(HeadstartError, match=r"method: expected one of .*, got 'fedsgd'"):
         gradient.make("fedsgd")
     with pytest.raises(HeadstartError, match="fedprox: expected settings among mu, term, mix, got"):
         gradient.make("fedprox", {"lambda": 1.0})
@@ -850,13 +631,3 @@ def test_unknown_names_are_named():
         gradient.make("fedbabu", {"mix": 0.5})
     with pytest.raises(HeadstartError, match="local-only: expected settings among loss, term, mix"):
         gradient.make("local-only", {"mu": 1.0})
-
-
-@every_method
-def test_a_recipe_travels_as_plain_values(name):
-    import json
-
-    job, _ = problem(name)
-    again = Job.of(json.loads(json.dumps(job.plain)))
-    assert again == replace(job, settings=job.settings or {})
-    assert again.names == job.names

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from headstart import DataError, Fed3R, HeadstartError
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.federation.protocol import ClientData
+from headstart.federation.protocol import ClientData, tallies
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import diagnose, engine, models, networks, steps
 from headstart.gradient import home as at_home_
@@ -19,14 +19,23 @@ from headstart.gradient.engine import Group, Samples, Training
 from headstart.gradient.flops import extractor_flops
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.loop import Plan, begin, one_round
-from headstart.gradient.losses import LOSSES, Seen
+from headstart.gradient.losses import Seen
 from headstart.gradient.models import Batch, Model, Spec, flat, initial, shaped
+from headstart.gradient.objectives import LOSSES
 from headstart.gradient.product import Product, onto, whole
 from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
 from headstart.gradient.steps import Job
 from headstart.gradient.tree import each
+from headstart.testing.federations import (
+    assert_close,
+    assert_same,
+    fresh,
+    images,
+    run,
+    vectors,
+)
 
-from .helpers import OWN, assert_close, assert_same, fresh, images, run, shuffle, vectors
+from .helpers import OWN, shuffle
 
 NORMED = Spec(3, 4, network="normed")
 
@@ -98,7 +107,9 @@ def test_a_heads_gradient_without_autograd_is_autograds(temperature, monkeypatch
     model, batch, params = Model(Spec(3, 4, temperature=temperature)), batch_of(), params_of()
     names = ("head.weight", "head.bias")
     fast = model.gradient(CROSS_ENTROPY, params, names, batch)
-    monkeypatch.setitem(LOSSES, "cross-entropy", replace(LOSSES["cross-entropy"], slope=None))
+    plain = replace(LOSSES["cross-entropy"], slope=None)
+    entry = replace(LOSSES.entry("cross-entropy"), load=lambda: plain)
+    monkeypatch.setitem(LOSSES._known(), "crossentropy", entry)
     slow = model.gradient(CROSS_ENTROPY, params, names, batch)
     for name in names:
         torch.testing.assert_close(whole(fast[name]), slow[name], rtol=1e-5, atol=1e-6)
@@ -226,7 +237,8 @@ def test_the_gradient_of_all_samples_is_the_mean_of_theirs(piece, monkeypatch):
     params = initial(job.model, None, 2)
     words = steps.broadcast(job, params, {}, np.arange(3))
     for together in (True, False):
-        asked = Simulator(data, together=together).total(steps.ahead(job, 0), words)
+        sim = Simulator(data, together=together)
+        asked = sim.total(steps.ahead(job, 0), words).statistic
         layer, expected = nn.Linear(3, 3), np.zeros(12)
         layer.load_state_dict({n[5:]: torch.from_numpy(a) for n, a in params.items()})
         for client in data.values():
@@ -279,11 +291,14 @@ def test_fedavg_on_a_head_is_a_loop_of_torch(momentum, temperature):
 
 
 def test_what_goes_down_is_counted_and_what_never_changes_goes_once():
-    job, data = Job("scaffold", Spec(2, 1, network="scale"), train="head"), vectors((4,) * 3, 3, 2)
-    state, _ = run(job, data, Plan(rounds=2, clients=2))
+    spec = Spec(2, 1, network="testing-scale")
+    job, data = Job("scaffold", spec, train="head"), vectors((4,) * 3, 3, 2)
+    plan, classes = Plan(rounds=2, clients=2), np.arange(2)
+    state, _ = run(job, data, plan)
     shared, control, frozen = 4 * 4, 4 * 4, 4
-    assert len(state.met) in (2, 3)
-    assert state.down == 4 * (shared + control) + frozen * len(state.met)
+    met = {name for at in range(2) for name in plan.cohort(list(data), at)}
+    assert len(met) in (2, 3)
+    assert state.down == 4 * (shared + control) + (frozen + classes.nbytes) * len(met)
 
 
 def test_a_window_is_the_mean_of_the_last_models_and_drops_slow_the_clients():
@@ -488,15 +503,15 @@ def test_batch_norm_sees_no_more_than_its_half():
         torch.testing.assert_close(array, found[1][name], rtol=1e-5, atol=1e-6)
 
 
-ANY_SIZE = [n for n, network in NETWORKS.items() if network.any_size]
+ANY_SIZE = [n for n, network in NETWORKS.items() if network.any_size and n not in OWN]
 
 
-@pytest.mark.parametrize("name", [*ANY_SIZE, *networks.OWN])
+@pytest.mark.parametrize("name", ANY_SIZE)
 def test_every_parameter_of_an_extractor_takes_part(name):
     """A published network brings its own classifier, which is no part of φ."""
     module = networks.module_of(name).eval()
     found = module(torch.rand(1, 3, 32, 32))
-    assert found.shape == (1, networks.DIMENSIONS[name])
+    assert found.shape == (1, NETWORKS[name].dimension)
     torch.autograd.grad(found.sum(), list(module.parameters()))  # refuses an unused one
 
 
@@ -567,7 +582,7 @@ def asked(job, home, data, params, *, outside=None, together=True, begin_with=No
         words |= {"outside/features": outside[0], "outside/labels": outside[1]}
     sim = Simulator(data, seed=6, together=together)
     step = at_home(job, home, *([begin_with] if begin_with else []))
-    return {who: results(values) for who, values in sim.evaluate(step, words).items()}
+    return {who: results(values) for who, values in tallies(sim, step, words).items()}
 
 
 def head_scores(params, x):
@@ -595,6 +610,25 @@ def test_before_is_the_plain_accuracy(together, oll):
         right = CLASSES[scores.argmax(axis=1)] == own.test_labels
         assert tested.tolist() == [8, 0, 0]
         assert hits[0].tolist() == [right.sum(), 0, 0]
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("oll", [True, False])
+def test_fedgela_is_tested_at_home_with_the_clients_own_frame(together, oll):
+    """Every class vector scaled by C·n_kc/n_k, as in training; also of a model trained further."""
+    data, params = at_work(), initial(JOB.model, None, 1)
+    job = replace(JOB, algorithm="fedgela", training=Training(rate=1e-9, batch=4, decay=0.0))
+    found = asked(job, Home(1, oll=oll), data, params, together=together)
+    plain = asked(JOB, Home(oll=oll), data, params, together=together)
+    assert any((hits[0] != plain[who][1][0]).any() for who, (_, hits) in found.items())
+    for who in ("c0", "c1", "c2"):
+        own = data[who]
+        shares = np.array([(own.labels == one).mean() for one in CLASSES])
+        scores = 4 * shares * head_scores(params, own.test_features)
+        if oll:
+            scores[:, shares == 0] = -np.inf
+        right = CLASSES[scores.argmax(axis=1)] == own.test_labels
+        assert found[who][1][:, 0].tolist() == [right.sum()] * 2
 
 
 def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
@@ -776,6 +810,33 @@ def test_clients_begin_at_home_with_the_model_they_keep(monkeypatch):
             assert_close(found[who][0], stepped)  # of length α or the inner rate, not η
 
 
+def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
+    """pFedMe's inner steps: both parts are held to where they begin, the personal one to itself."""
+    data = at_work((12, 5))
+    settings = {"personal": "head", "strength": 3.0, "inner_rate": 0.07}
+    training = Training(rate=0.3, batch=4, decay=0.0)
+    job = Job("pfedme", Spec(4, 1, network="testing-scale"), training, "model", settings)
+    start, rng = initial(job.model, None, 1), np.random.default_rng(0)
+    for client in data.values():
+        client.memory["personal"] = rng.normal(size=8).astype(np.float32)
+    found = stages(monkeypatch, job, Home(), data, start)
+    for who, client in data.items():
+        scale = torch.from_numpy(start["extractor.scale"].copy()).requires_grad_()
+        own = torch.from_numpy(client.memory["personal"].copy()).requires_grad_()
+        begun = [scale.detach().clone(), own.detach().clone()]
+        x = torch.from_numpy(client.features[:, 0])
+        y = torch.from_numpy(np.searchsorted(CLASSES, client.labels))
+        for rows in shuffle(secret_of(6, who), len(y), 1, 4, -1):
+            logits = scale * x[rows, None] * own[:4] + own[4:]
+            slopes = torch.autograd.grad(F.cross_entropy(logits, y[rows]), [scale, own])
+            with torch.no_grad():
+                for at, slope, first in zip([scale, own], slopes, begun, strict=True):
+                    at -= 0.07 * (slope + 3.0 * (at - first))
+        model = found[who][0]
+        got = np.concatenate([model["extractor.scale"], flat(model, ("head.weight", "head.bias"))])
+        np.testing.assert_allclose(got, torch.cat([scale, own]).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_nan_at_home_is_named():
     job = replace(JOB, training=Training(rate=1e25, batch=4, decay=1.0))
     with pytest.raises(HeadstartError, match=r"at home, epoch \d+: .* learning rate 1e\+25"):
@@ -857,7 +918,7 @@ MISTAKES = {
     ),
     "dimension: expected the feature map's 8, got 3": lambda: Spec(3, 3, feature_map=(8, 1.0, 0)),
     "dimension: expected 128 for small_cnn, got 64": lambda: Model(Spec(3, 64, "small_cnn")),
-    "network: expected one of small_cnn, .*, got 'resnet9000'": lambda: Model(
+    "network: expected one of .*, small_cnn, .*, got 'resnet9000'": lambda: Model(
         Spec(3, 3, "resnet9000")
     ),
     "train: expected one of model, extractor, head, got 'body'": lambda: Job(
@@ -875,7 +936,7 @@ MISTAKES = {
     "personal: .* that is local-only": lambda: (
         Job("fedsim", NORMED, train="extractor", settings={"personal": "extractor"}).names
     ),
-    "algorithm: expected one of": lambda: Job("adam", Spec(3, 3)),
+    "method: expected one of": lambda: Job("adam", Spec(3, 3)),
     "mu: expected": lambda: Job("fedprox", Spec(3, 3), settings={"mu": -1}),
     "classes: expected the model's 4, got 3": lambda: steps.broadcast(
         JOB, initial(JOB.model, None, 0), {}, np.arange(3)

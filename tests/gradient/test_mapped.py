@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from headstart import DataError, HeadstartError
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
-from headstart.gradient.follow import features_of
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.models import Model, Spec, initial, mapped
+from headstart.gradient.refit import features_of
 from headstart.gradient.steps import Job
 from headstart.heads.features import RandomFeatures
+from headstart.testing.federations import assert_same, images, run, vectors
 
-from .helpers import assert_same, images, run, softmax, vectors
+from .helpers import softmax
 
 MAP = (4, 0.7, 3)
-SPEC = Spec(2, 4, network="scale", feature_map=MAP, temperature=0.5)
+SPEC = Spec(2, 4, network="testing-scale", feature_map=MAP, temperature=0.5)
 
 
 @given(

@@ -12,8 +12,8 @@ from math import comb
 
 import pytest
 
+from headstart.privacy.masked import carry
 from headstart.privacy.refusals import Abort
-from headstart.privacy.secure_sum import carry
 
 from .parties import Round
 

@@ -1,5 +1,7 @@
 """Vectors on the wire: what training sends, added in float64, refused if it is not what it says."""
 
+import json
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -25,9 +27,10 @@ def test_a_message_is_what_was_sent(shape, kind):
         assert again.vectors.dtype == kind
         assert np.array_equal(again.vectors, sent.vectors)
         assert np.array_equal(again.numbers, sent.numbers)
+        assert (again.rows, again.names) == (sent.rows, sent.names)
         assert again.digest() == sent.digest()
     loaded = safetensors.numpy.load(sent.to_bytes())
-    assert set(loaded) == {"vectors", "numbers"}
+    assert set(loaded) == {"vectors", "numbers", "rows", "names"}
 
 
 def test_the_wire_is_as_wide_as_the_client_made_it_or_whole():
@@ -58,6 +61,18 @@ def test_the_order_moves_a_sum_by_its_rounding_only():
             np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-13)
 
 
+def test_vectors_and_numbers_are_found_by_name():
+    sent = Vectors(np.eye(2, dtype=np.float32), np.array([3.0]), ("update", "control"), ("weight",))
+    assert sent.vector("control").tolist() == [0.0, 1.0]
+    assert (sent + sent).number("weight") == 6.0
+    for wrong in (lambda: sent.vector("gradient"), lambda: sent.number("loss")):
+        with pytest.raises(DataError, match="vectors: expected"):
+            wrong()
+    other = Vectors(sent.vectors, sent.numbers, ("control", "update"), ("weight",))
+    with pytest.raises(DataError, match="vectors: expected"):
+        _ = sent + other
+
+
 def test_only_like_adds_to_like():
     mine = some()
     for other in (some(rows=3), some(size=6), some(numbers=3)):
@@ -71,10 +86,24 @@ def test_only_like_adds_to_like():
         Vectors.total([])
 
 
-ARRAYS = {"vectors": np.zeros((2, 3), np.float32), "numbers": np.zeros(4)}
+def called(*names):
+    return np.frombuffer(json.dumps(names).encode(), np.uint8)
+
+
+ARRAYS = {
+    "vectors": np.zeros((2, 3), np.float32),
+    "numbers": np.zeros(4),
+    "rows": called("update", "control"),
+    "names": called("a", "b", "c", "d"),
+}
 REFUSED = {
-    "no vectors": ("arrays", {"numbers": np.zeros(4)}),
-    "no numbers": ("arrays", {"vectors": ARRAYS["vectors"]}),
+    "no vectors": ("arrays", {k: v for k, v in ARRAYS.items() if k != "vectors"}),
+    "no numbers": ("arrays", {k: v for k, v in ARRAYS.items() if k != "numbers"}),
+    "no names": ("arrays", {k: v for k, v in ARRAYS.items() if k != "names"}),
+    "too few names": ("arrays", {**ARRAYS, "rows": called("update")}),
+    "a name twice": ("arrays", {**ARRAYS, "rows": called("update", "update")}),
+    "names that are no texts": ("arrays", {**ARRAYS, "rows": called(1, 2)}),
+    "names that are no JSON": ("arrays", {**ARRAYS, "rows": np.zeros(3, np.uint8)}),
     "something else": ("arrays", {**ARRAYS, "more": np.zeros(1)}),
     "one axis": ("shape", {**ARRAYS, "vectors": np.zeros(3, np.float32)}),
     "numbers in a table": ("shape", {**ARRAYS, "numbers": np.zeros((2, 2))}),

@@ -116,6 +116,29 @@ def test_messages_are_plain_safetensors(name):
         assert arrays[array_name].shape == tuple(info["shape"])
 
 
+def test_a_file_of_our_own_holds_arrays_of_any_number_and_shape():
+    rng = np.random.default_rng(0)
+    arrays = {f"params/{i}/weight": rng.normal(size=(2, 1, 3, i % 3)) for i in range(300)}
+    arrays |= {"whole": np.arange(5), "text": np.frombuffer(b"{}", np.uint8), "one": np.array(2.5)}
+    data = wire.encode("checkpoint", arrays)
+    for found in (wire.decode_file(data, "checkpoint"), safetensors.numpy.load(data)):
+        assert set(found) == set(arrays)
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            assert np.array_equal(found[name], array)
+    for damaged, code in (
+        (data[:-1] + bytes([data[-1] ^ 1]), "digest"),
+        (data[:-8], "digest"),
+        (b"", "malformed"),
+        (safetensors.numpy.save(arrays), "malformed"),
+    ):
+        with pytest.raises(WireError) as caught:
+            wire.decode_file(damaged, "checkpoint")
+        assert caught.value.code == code
+    with pytest.raises(WireError, match="expected model, got 'checkpoint'"):
+        wire.decode_file(data, "model")
+
+
 @pytest.mark.parametrize(
     ("stat", "precision"),
     [
@@ -790,9 +813,10 @@ def test_numbers_that_do_not_fit_are_refused_by_the_sender():
         Moments.measure(np.full((2, 3), 1e39), [0, 0]).to_bytes("float32")
 
 
-# -- R18: nothing that runs what it reads ----------------------------------------------------------
+# -- nothing that runs what it reads ----------------------------------------------------------
 
 SOURCE = Path(headstart.__file__).parent
+# A plugin is a file of code that the user of this process names: it is run, and nothing else is.
 FORBIDDEN = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 

@@ -24,7 +24,7 @@ def init(
         str, typer.Option(help="HOST:PORT at which nodes reach the server")
     ] = "127.0.0.1:9100",
     port: Annotated[int, typer.Option(help="of SuperLink on the server (0: the address's)")] = 0,
-    sentence: Annotated[str, typer.Option(help="what is done")] = "fed3r(ridge=gcv)",
+    pipeline: Annotated[str, typer.Option(help="what is done")] = "fed3r(ridge=gcv)",
     wanted: Annotated[int, typer.Option(help="uploads to wait for (0: all nodes)")] = 0,
     deadline: Annotated[float, typer.Option(help="seconds")] = 600.0,
     bound: Annotated[float, typer.Option(help="the largest feature")] = 16.0,
@@ -34,7 +34,7 @@ def init(
     from headstart.deploy.scaffold import Plan, next_steps
     from headstart.deploy.scaffold import init as write
 
-    plan = Plan(tuple(node), dimension, address, port, sentence, wanted, deadline, bound, test_data)
+    plan = Plan(tuple(node), dimension, address, port, pipeline, wanted, deadline, bound, test_data)
     write(folder, plan)
     say(f"{folder}: ready; README.md there says who needs what. In order:")
     for step in next_steps(folder, plan.nodes):

@@ -16,7 +16,7 @@ from headstart.statistics.moments import Moments
 BYTES_A_NUMBER = 4
 
 
-def formula_bytes(head: Any, dimension: int, own: int, every: int) -> float:
+def formula_bytes(head: Any, dimension: int, own: float, every: int) -> float:
     """The papers' bytes up for one client that holds `own` of `every` classes."""
     return BYTES_A_NUMBER * float(head.numbers(dimension, own, every))
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from headstart.costs.messages import BYTES_A_NUMBER
+from headstart.gradient.objectives import references_of
 from headstart.gradient.recipe import Correction, Local, Objective, Part, Pass, Recipe
 from headstart.gradient.tree import Tree
 
@@ -76,7 +77,7 @@ def sample_flops(
     if recipe.ahead:
         moved = _moved(recipe, train, Pass("shared"))
         found += _gradient(moved, *forward, cached)
-        found += _references(recipe.objective) * _forward(moved, *forward, cached)
+        found += references_of(recipe.objective) * _forward(moved, *forward, cached)
     return found
 
 
@@ -130,11 +131,6 @@ def _forward(moved: set[str], extractor: float, head: float, cached: bool) -> fl
     return head if cached and "extractor" not in moved else extractor + head
 
 
-def _references(objective: Objective) -> int:
-    """How many other models an objective looks through."""
-    return max((term.references for term in objective), default=0)
-
-
 def _asked(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
     """Gradients of a batch that one step asks for, and models beside the one that trains.
 
@@ -147,7 +143,7 @@ def _asked(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
         nonlocal asked, beside
         part = 1.0 if half is None else 0.5
         asked += part
-        beside += part * _references(of or recipe.objective)
+        beside += part * references_of(of or recipe.objective)
         return dict(one)
 
     local = Local(one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.tells, one), 1.0)

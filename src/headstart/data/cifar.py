@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.image_set import CorruptImage, ImageSet, Stamp, import_pillow
+from headstart.data.image_set import CorruptImage, ImageSet, Stamp
 from headstart.errors import DataError
+from headstart.optional import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -93,7 +94,8 @@ class CifarImages:
         if len(data) != PIXELS:
             raise CorruptImage(where, f"expected {PIXELS} bytes, got {len(data)}")
         planes = np.frombuffer(data, dtype=np.uint8).reshape(3, SIDE, SIDE)
-        image: Image = import_pillow().fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
+        pixels = np.ascontiguousarray(planes.transpose(1, 2, 0))
+        image: Image = require("PIL.Image").fromarray(pixels)
         return image
 
     def stamp(self, i: int) -> Stamp | None:

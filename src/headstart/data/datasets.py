@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,9 +14,12 @@ from headstart.data import checks, files
 from headstart.data.stratify import held_out
 from headstart.data.table import Columns, Features, as_features
 from headstart.errors import DataError
-from headstart.labels import Labels, as_labels
+from headstart.files import readable
+from headstart.labels import Labels, as_labels, same_kind
+from headstart.registry import Registry
 
 Mask: TypeAlias = NDArray[np.bool_]
+F = TypeVar("F", bound=Callable[[], "Dataset"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,29 @@ class Dataset:
         groups = np.zeros(len(self), dtype=np.int64)
         return replace(self, test=held_out(groups, codes, fraction, checks.generator(seed)))
 
+    def with_outside(self, other: Dataset) -> Dataset:
+        """These samples for training and the `other` ones, or their test part, for testing."""
+        if self.test is not None and self.test.any():
+            raise DataError(f"test: {self.name} has test samples of its own; expected none")
+        outside = other if other.test is None else other.test_part()
+        if outside.dimension != self.dimension:
+            raise DataError(
+                f"test: expected features of dimension {self.dimension}, got {outside.dimension}"
+            )
+        if not same_kind(self.labels, outside.labels):
+            raise DataError(
+                f"test: expected labels like {self.labels[0]!r}, got {outside.labels[0]!r}"
+            )
+        nobody = np.full(len(outside), "", np.str_)
+        return Dataset(
+            self.name,
+            np.concatenate([self.features, outside.features.astype(self.features.dtype)]),
+            np.concatenate([self.labels, outside.labels]),
+            None if self.clients is None else np.concatenate([self.clients, nobody]),
+            None if self.domains is None else np.concatenate([self.domains, nobody]),
+            np.repeat([False, True], [len(self), len(outside)]),
+        )
+
 
 def load(
     source: str | Path,
@@ -118,26 +145,44 @@ def load(
     split: str = "split",
     labelled: bool = True,
 ) -> Dataset:
-    """A dataset by name ("digits"), or from a .csv, .parquet or .npz file or a folder.
+    """A dataset by name ("digits"), or from a .csv, .tsv, .parquet or .npz file or a folder.
 
+    A name comes before a file that is called so: `./digits` is the file.
     The keywords name the columns (arrays) of a file; only the label is required, unless a name
     other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
     files. Without `labelled` a file may lack the label: every sample then has the label "".
     """
-    if source == "digits":
-        return _digits()
+    if isinstance(source, str) and source in DATASETS:
+        made = DATASETS[source]()
+        if not isinstance(made, Dataset):
+            raise DataError(f"data: {source}: expected a Dataset, got {type(made).__name__}")
+        return made
     path = Path(source)
     table = files.read(path, Columns(label, client, domain, split, labelled))
-    name = path.resolve().name if path.is_dir() else path.stem
+    name = readable(path.resolve().name if path.is_dir() else path.stem)
     return Dataset(name, table.features, table.labels, table.clients, table.domains, table.test)
 
 
-def _digits() -> Dataset:
+def digits() -> Dataset:
     """Scikit-learn's 8x8 handwritten digits, pixels from 0 to 1, a fifth of them for testing."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
     return Dataset("digits", pixels / 16, labels).with_test(0.2, seed=0)
+
+
+DATASETS: Registry[Callable[[], Dataset]] = Registry(
+    "data", "headstart.datasets", lambda: {"digits": digits}
+)
+
+
+def register_dataset(function: F) -> F:
+    """Let a dataset of your own be named: `my_data`, a function without parameters, is "my-data".
+
+    It returns a `Dataset`.
+    """
+    DATASETS.add(function)
+    return function
 
 
 def _as_index(indices: ArrayLike, n: int) -> NDArray[np.int64]:

@@ -261,7 +261,7 @@ class Hashes:
     @classmethod
     def of(cls, cache: Path, samples: SampleSet) -> Hashes:
         """What is known of the files of this source; nothing, when the record is unreadable."""
-        root = hashlib.sha256(str(samples.source.root.resolve()).encode()).hexdigest()
+        root = hashlib.sha256(os.fsencode(samples.source.root.resolve())).hexdigest()
         path = cache / "hashes" / f"{root}.json"
         try:
             known = json.loads(path.read_text())

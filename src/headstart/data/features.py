@@ -26,7 +26,7 @@ from headstart.data import checks
 from headstart.data.datasets import Dataset
 from headstart.data.feature_cache import Corrupt, Hashes, Part, Slot, cache_key, default_cache
 from headstart.data.sample_set import CorruptSample, SampleSet, fetch
-from headstart.errors import DataError
+from headstart.errors import DataError, SkippedWarning
 
 BLOCK = 256  # samples between two points from which a run can continue, or a batch if larger
 
@@ -124,7 +124,7 @@ def dataset_from_images(
         samples, extractor, cache, workers=workers, progress=progress, on_corrupt=on_corrupt
     )
     if found.corrupt:
-        warnings.warn(f"left out {_listing(samples, found.corrupt)}", stacklevel=2)
+        warnings.warn(_listing(samples, found.corrupt), SkippedWarning, stacklevel=2)
     return as_dataset(samples, found)
 
 

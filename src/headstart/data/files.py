@@ -5,42 +5,39 @@ Nothing here unpickles, and every problem of a file is one `DataError` that says
 
 from __future__ import annotations
 
-import csv
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.delimited import csv_features, csv_lines, csv_text
+from headstart.data.folders import ARRAYS, IMAGES, of_kind, visible
 from headstart.data.table import Columns, Features, Table, as_features, assemble, text_labels
 from headstart.errors import DataError
+from headstart.files import readable
 from headstart.labels import as_labels
+from headstart.optional import require
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-Lines: TypeAlias = list[tuple[int, list[str]]]  # of a CSV file: the line number, the cells
+FILES = ".csv, .tsv, .parquet or .npz file"
 
 
 def read(path: Path, columns: Columns) -> Table:
     """The table in the file or folder at `path`."""
     if path.is_dir():
         return read_folder(path)
-    reader = {".csv": read_csv, ".parquet": read_parquet, ".npz": read_npz}.get(path.suffix.lower())
     if not path.exists():
-        raise DataError(
-            f"{path}: no such file; expected 'digits', a .csv, .parquet or .npz file, or a folder"
-        )
+        raise DataError(f"{path}: no such file; expected 'digits', a {FILES}, or a folder")
     if path.suffix.lower() in IMAGES:
-        raise DataError(
-            f"{path}: a single image is not a dataset; expected a folder client/class/file or "
-            "class/file, a .zip or a CIFAR .tar.gz of images, or a .csv, .parquet or .npz file "
-            "of features"
-        )
+        raise single_image(path)
+    readers = {".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet, ".npz": read_npz}
+    reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise DataError(f"{path}: expected a .csv, .parquet or .npz file, got {path.suffix!r}")
+        raise DataError(f"{path}: expected a {FILES}, got {path.suffix!r}")
     try:
         table = reader(path, columns)
     except OSError as error:
@@ -48,6 +45,14 @@ def read(path: Path, columns: Columns) -> Table:
     if not len(table.labels):
         raise DataError(f"{path}: expected at least one sample, got none")
     return table
+
+
+def single_image(path: Path) -> DataError:
+    """One image can be predicted, but not learned from."""
+    return DataError(
+        f"{path}: a single image is not a dataset; expected a folder client/class/file or "
+        f"class/file, a .zip or a CIFAR .tar.gz of images, or a {FILES} of features"
+    )
 
 
 # --- CSV
@@ -61,86 +66,10 @@ def read_csv(path: Path, columns: Columns) -> Table:
     inputs = [at for at, name in enumerate(header) if name not in roles]
     if not inputs:
         raise DataError(f"{path}: expected at least one feature column, got only {header}")
-    text = csv_text(path, header, lines, columns)
-    features = _csv_features(path, header, inputs, lines)
+    text = csv_text(str(path), header, lines, columns)
+    features = csv_features(str(path), header, inputs, lines)
     labels = text_labels(text["label"]) if "label" in text else None
     return assemble(path, columns, features, labels, text)
-
-
-def csv_lines(path: Path) -> tuple[list[str], Lines]:
-    """The header, and the cells of each row with the line where it ends."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [cell.strip() for cell in next(reader, [])]
-            _check_header(path, header)
-            lines = [(reader.line_num, row) for row in reader if row]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: expected a CSV file in UTF-8: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    _check_widths(path, len(header), lines)
-    return header, lines
-
-
-def csv_text(path: Path, header: list[str], lines: Lines, columns: Columns) -> dict[str, list[str]]:
-    """Role by role, the columns that are asked for and present."""
-    return {
-        role: _text_column(path, lines, header.index(name), role)
-        for role, name in columns.told().items()
-        if name in header
-    }
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if not any(header):
-        raise DataError(f"{path}: expected a header line, got an empty file")
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{path}: expected unique column names, got {twice!r} twice")
-
-
-def _check_widths(path: Path, width: int, lines: Lines) -> None:
-    for row, (line, cells) in enumerate(lines, 1):
-        if len(cells) != width:
-            raise DataError(
-                f"{path}: row {row} (line {line}): expected {width} cells as in the header, "
-                f"got {len(cells)}"
-            )
-
-
-def _text_column(path: Path, lines: Lines, at: int, role: str) -> list[str]:
-    texts = [cells[at].strip() for _, cells in lines]
-    if "" in texts:
-        row = texts.index("")
-        raise DataError(
-            f"{path}: row {row + 1} (line {lines[row][0]}): expected a {role}, got an empty cell"
-        )
-    return texts
-
-
-def _csv_features(path: Path, header: list[str], inputs: list[int], lines: Lines) -> Features:
-    features = np.empty((len(lines), len(inputs)))
-    for row, (line, cells) in enumerate(lines):
-        try:
-            features[row] = [float(cells[column]) for column in inputs]
-            sound = bool(np.isfinite(features[row]).all())
-        except ValueError:
-            sound = False
-        if not sound:
-            column = next(column for column in inputs if not _is_finite(cells[column]))
-            raise DataError(
-                f"{path}: row {row + 1} (line {line}), column {header[column]!r}: "
-                f"expected a finite number, got {cells[column]!r}"
-            )
-    return features
-
-
-def _is_finite(cell: str) -> bool:
-    try:
-        return bool(np.isfinite(float(cell)))
-    except ValueError:
-        return False
 
 
 # --- Parquet
@@ -148,17 +77,11 @@ def _is_finite(cell: str) -> bool:
 
 def read_parquet(path: Path, columns: Columns) -> Table:
     """The columns of a CSV file, or one column `features` of lists in place of the numeric ones."""
+    parquet, pyarrow = (require(name, what=str(path)) for name in ("pyarrow.parquet", "pyarrow"))
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise DataError(
-            f'{path}: Parquet files need pyarrow: pip install "headstart[parquet]"'
-        ) from None
-    try:
-        with pq.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             table = file.read()
-    except pa.ArrowException as error:
+    except pyarrow.ArrowException as error:
         raise DataError(f"{path}: expected a Parquet file: {error}") from error
     columns.check(path, table.column_names)
     roles = {role: c for role, c in columns.roles().items() if c in table.column_names}
@@ -224,11 +147,12 @@ def _list_features(path: Path, column: Any) -> Features:
 def read_npz(path: Path, columns: Columns) -> Table:
     """Arrays `features` and `label`, and the optional ones, a row a sample; names may be plural.
 
-    The split is `split` (train, test) or a boolean `is_train` or `is_test`; other arrays are left
-    alone.
+    Without these names, `X` and `y` are they. The split is `split` (train, test) or a boolean
+    `is_train` or `is_test`; other arrays are left alone.
     """
     arrays, columns = _npz_arrays(path, columns)
-    features = as_features(arrays.pop("features"), f"{path}: 'features'")
+    inputs = _features_name(list(arrays))
+    features = as_features(arrays.pop(inputs), f"{path}: {inputs!r}")
     for name, array in arrays.items():
         if array.shape != (len(features),):
             raise DataError(
@@ -260,18 +184,25 @@ def _npz_members(
     path: Path, archive: Any, columns: Columns
 ) -> tuple[dict[str, NDArray[Any]], Columns]:
     names = archive.files
-    if "features" not in names:
-        raise DataError(f"{path}: expected an array 'features', got {', '.join(names)}")
+    inputs = _features_name(names)
+    if inputs not in names:
+        raise DataError(f"{path}: expected an array 'features' or 'X', got {', '.join(names)}")
     columns = Columns(
-        **{r: _plural(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
+        **{r: _known_as(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
     )
     columns.check(path, names)
-    wanted = {"features", "is_train", "is_test", *columns.told().values()}
+    wanted = {inputs, "is_train", "is_test", *columns.told().values()}
     return {name: _member(path, archive, name) for name in names if name in wanted}, columns
 
 
-def _plural(name: str, names: list[str]) -> str:
-    return f"{name}s" if name not in names and f"{name}s" in names else name
+def _features_name(names: Sequence[str]) -> str:
+    return "features" if "features" in names else "X"
+
+
+def _known_as(column: str, names: Sequence[str]) -> str:
+    """The name a file has for a column: its own, the plural, or `y` for the label."""
+    also = (column, f"{column}s", *(["y"] if column == "label" else []))
+    return next((name for name in also if name in names), column)
 
 
 def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
@@ -305,64 +236,35 @@ def _npz_test(
 
 def read_folder(root: Path) -> Table:
     """`client/class/file.npy` or `class/file.npy`; a file is one sample (1-D) or several (2-D)."""
-    paths = sorted(_visible(root, 1))
-    if not paths:
-        raise DataError(f"{root}: expected client/class/file or class/file, got an empty folder")
-    _check_suffixes(paths)
-    depth = _check_depths(root, paths)
-    blocks = [_read_npy(path) for path in paths]
-    for path, block in zip(paths, blocks, strict=True):
+    names = of_kind(root, sorted(visible(root)), ARRAYS, "client/class/file or class/file")
+    depth = _check_depths(root, names)
+    blocks = [_read_npy(root / name) for name in names]
+    for name, block in zip(names, blocks, strict=True):
         if block.shape[1] != blocks[0].shape[1]:
             raise DataError(
-                f"{path}: expected {blocks[0].shape[1]} features as in {paths[0]}, "
+                f"{root / name}: expected {blocks[0].shape[1]} features as in {root / names[0]}, "
                 f"got {block.shape[1]}"
             )
     lengths = [len(block) for block in blocks]
     if not sum(lengths):
         raise DataError(f"{root}: expected at least one sample, got none")
-    labels = np.repeat(text_labels([path.parent.name for path in paths]), lengths)
-    clients = np.array([path.parent.parent.name for path in paths], dtype=np.str_)
+    labels = np.repeat(text_labels([readable(name.parent.name) for name in names]), lengths)
+    clients = np.array([readable(name.parts[0]) for name in names], dtype=np.str_)
     features = as_features(np.concatenate(blocks), str(root))
     return Table(features, labels, np.repeat(clients, lengths) if depth == 3 else None)
 
 
-def _visible(folder: Path, depth: int) -> Iterator[Path]:
-    """The files below `folder`, which is `depth` deep; names with a leading dot are skipped."""
-    try:
-        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
-    for entry in entries:
-        if not entry.is_dir():
-            yield entry
-        elif depth < 3:
-            yield from _visible(entry, depth + 1)
-        else:
-            raise DataError(
-                f"{entry}: expected client/class/file or class/file, got a folder inside a class"
-            )
-
-
-def _check_suffixes(paths: list[Path]) -> None:
-    for path in paths:
-        if path.suffix.lower() in IMAGES:
-            raise DataError(
-                f"{path}: expected feature arrays (.npy), got an image; a folder holds either "
-                "features or images, and load_images reads the latter"
-            )
-        if path.suffix.lower() != ".npy":
-            raise DataError(f"{path}: expected feature arrays (.npy), got {path.suffix!r}")
-
-
-def _check_depths(root: Path, paths: list[Path]) -> int:
+def _check_depths(root: Path, names: Sequence[PurePosixPath]) -> int:
     """3 for client/class/file, 2 for class/file; the same for all files."""
-    depths = [len(path.relative_to(root).parts) for path in paths]
-    for path, depth in zip(paths, depths, strict=True):
+    depths = [len(name.parts) for name in names]
+    for name, depth in zip(names, depths, strict=True):
         if depth == 1:
-            raise DataError(f"{path}: expected client/class/file or class/file, got a loose file")
+            raise DataError(
+                f"{root / name}: expected client/class/file or class/file, got a loose file"
+            )
         if depth != depths[0]:
             raise DataError(
-                f"{root}: expected all files at one depth, got {paths[0]} and {path}: "
+                f"{root}: expected all files at one depth, got {names[0]} and {name}: "
                 "either client/class/file or class/file"
             )
     return depths[0]

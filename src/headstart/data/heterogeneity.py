@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from scipy.special import gammaln
 
 from headstart.data import checks
 from headstart.data.partition import Partition, encode, take
@@ -22,7 +21,7 @@ from headstart.data.stratify import Ints
 from headstart.errors import DataError
 
 Floats: TypeAlias = NDArray[np.float64]
-Presence: TypeAlias = "sparse.csr_array[np.float32, tuple[int, int]]"
+Presence: TypeAlias = "scipy.sparse.csr_array[np.float32, tuple[int, int]]"
 
 _BLOCK = 4_000_000  # pairs of clients compared at once
 _DENSE_GAIN = 50  # multiplications BLAS does in the time of one of a sparse product
@@ -89,7 +88,7 @@ def mean_jaccard(rows: Ints, columns: Ints) -> float:
     _, code = np.unique(columns, return_inverse=True)
     amounts = np.bincount(client)
     k, spread = len(amounts), np.bincount(code).astype(np.float64)
-    present = sparse.csr_array((np.ones(len(client), dtype=np.float32), (client, code)))
+    present = scipy.sparse.csr_array((np.ones(len(client), dtype=np.float32), (client, code)))
     # The sparse product multiplies Σ_c K_c² times, the dense one K² C times.
     dense = _DENSE_GAIN * (spread**2).sum() > float(k) ** 2 * len(spread)
     pair_sum = _dense_sum if dense else _sparse_sum
@@ -136,7 +135,7 @@ def _target(fraction: float, clients: int) -> int:
 
 def _rounds_spent(clients: int, per_round: int) -> Floats:
     """Expected rounds that begin with exactly s clients seen, for s = 0, ..., K − 1."""
-    log_factorial = gammaln(np.arange(clients + 1) + 1.0)
+    log_factorial = scipy.special.gammaln(np.arange(clients + 1) + 1.0)
     visited = np.zeros(clients + per_round + 1)  # probability that s is ever the number seen
     visited[0] = 1.0
     spent = np.zeros(clients)

@@ -6,13 +6,11 @@ or by a `meta.csv` next to them.
 
 from __future__ import annotations
 
-import csv
 import io
-import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data import image_set
-from headstart.data.files import IMAGES
+from headstart.data.delimited import ENCODING, csv_text, parse, text_column
+from headstart.data.folders import IMAGES, hidden, of_kind, visible
 from headstart.data.image_set import CorruptImage, ImageSet, Source, Stamp
 from headstart.data.table import Columns, text_labels
 from headstart.errors import DataError
+from headstart.files import readable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +34,6 @@ MEMBER_LIMIT = 64 * 2**20  # bytes of one image in an archive; a larger one is n
 
 _SPLITS = frozenset({"train", "test", "val"})
 _PAIRS = ({"train", "test"}, {"train", "val"})  # the second is the test set
-_JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 _LAYOUTS = "client/class/file, class/file, or train/class/file with test/class/file"
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -54,7 +53,7 @@ class FileImages:
         return len(self.names)
 
     def where(self, i: int) -> str:
-        return str(self.root / self.names[i])
+        return readable(self.root / self.names[i])
 
     def read(self, i: int) -> bytes:
         try:
@@ -125,7 +124,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 def read_folder(root: Path, columns: Columns) -> ImageSet:
     """The images of a folder: those its `meta.csv` lists, or else all, told apart by their path."""
-    name = root.resolve().name
+    name = readable(root.resolve().name)
     if (root / META).is_file():
         try:
             text = (root / META).read_bytes()
@@ -134,8 +133,14 @@ def read_folder(root: Path, columns: Columns) -> ImageSet:
         meta = read_meta(text, str(root / META), columns)
         _check_present(meta, [(root / name).is_file() for name in meta.paths])
         return _described(name, FileImages(root, meta.paths), meta)
-    paths = sorted(visible(root), key=lambda path: path.parts)
+    paths = of_kind(root, sorted(visible(root)), IMAGES, _LAYOUTS)
     return _laid_out(name, FileImages(root, tuple(map(str, paths))), paths, columns)
+
+
+def read_single(path: Path) -> ImageSet:
+    """One image file, whose label nobody knows."""
+    source = FileImages(path.parent, (path.name,))
+    return ImageSet(readable(path.stem), source, np.array([""], dtype=np.str_))
 
 
 def read_zip(path: Path, columns: Columns) -> ImageSet:
@@ -150,8 +155,8 @@ def read_zip(path: Path, columns: Columns) -> ImageSet:
         meta = read_meta(text, f"{path}:{META}", columns)
         _check_present(meta, [name in members for name in meta.paths])
         return _described(path.stem, ZipImages(path, meta.paths), meta)
-    shown = [PurePosixPath(m) for m in members if not any(map(_hidden, PurePosixPath(m).parts))]
-    paths = sorted(shown, key=lambda member: member.parts)
+    shown = [PurePosixPath(m) for m in members if not any(map(hidden, PurePosixPath(m).parts))]
+    paths = of_kind(path, sorted(shown), IMAGES, _LAYOUTS)
     return _laid_out(path.stem, ZipImages(path, tuple(map(str, paths))), paths, columns)
 
 
@@ -165,27 +170,6 @@ def _meta_member(archive: zipfile.ZipFile, path: Path) -> bytes:
         raise DataError(f"{path}:{META}: cannot be decompressed: {error}") from error
 
 
-def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
-    """The files below a folder, relative to it; hidden names and desktop litter are skipped."""
-    try:
-        with os.scandir(root / below) as found:
-            entries = [(entry.name, entry.is_dir()) for entry in found if not _hidden(entry.name)]
-    except OSError as error:
-        raise DataError(f"{root / below}: cannot be read: {error.strerror or error}") from error
-    for name, is_folder in entries:
-        path = PurePosixPath(below, name)
-        if not is_folder:
-            yield path
-        elif len(path.parts) < 3:
-            yield from visible(root, str(path))
-        else:
-            raise DataError(f"{root / path}: expected {_LAYOUTS}, got a folder inside a class")
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name.lower() in _JUNK
-
-
 # --- Told by paths
 
 
@@ -196,8 +180,8 @@ def _laid_out(
     depth = _check_paths(source.root, paths, columns)
     if depth == 1:
         return ImageSet(name, source, np.full(len(paths), "", dtype=np.str_))
-    labels = text_labels([path.parent.name for path in paths])
-    tops = [path.parts[0] for path in paths]
+    labels = text_labels([readable(path.parent.name) for path in paths])
+    tops = [readable(path.parts[0]) for path in paths]
     if depth == 3 and {top.lower() for top in tops} <= _SPLITS:
         return ImageSet(name, source, labels, test=as_test(tops, str(source.root), both=True))
     if depth == 2 and {top.lower() for top in tops} in _PAIRS:
@@ -207,13 +191,9 @@ def _laid_out(
 
 
 def _check_paths(root: Path, paths: Sequence[PurePosixPath], columns: Columns) -> int:
-    """The depth of the files, the same for all; every one of them must be an image."""
-    if not paths:
-        raise DataError(f"{root}: expected images as {_LAYOUTS}, got an empty folder")
+    """The depth of the files, the same for all."""
     for path in paths:
         depth = len(path.parts)
-        if path.suffix.lower() not in IMAGES:
-            raise DataError(f"{root}: expected images ({', '.join(IMAGES)}), got {path}")
         if depth > 3 or (depth == 1 and columns.labelled):
             kind = "a loose file" if depth == 1 else "a deeper one"
             raise DataError(f"{root}: expected {_LAYOUTS}, got {kind}: {path}")
@@ -248,35 +228,14 @@ class Meta:
 
 def read_meta(data: bytes, where: str, columns: Columns) -> Meta:
     """A header, then an image a line: `path` and `label`, and maybe `split`, `domain`, `client`."""
-    try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        header = [cell.strip() for cell in next(reader, [])]
-        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{where}: expected a CSV file in UTF-8: {error}") from error
+    file = io.TextIOWrapper(io.BytesIO(data), encoding=ENCODING, newline="")
+    header, lines = parse(file, where)
     if "path" not in header:
         raise DataError(f"{where}: expected a column 'path', got {', '.join(header)[:200]!r}")
     columns.check(Path(where), header)
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise DataError(
-                f"{where}: line {line}: expected {len(header)} cells as in the header, "
-                f"got {len(cells)}"
-            )
-    roles = {"path": "path", **columns.roles()}
-    text = {
-        role: _filled(where, rows, header.index(column), column)
-        for role, column in roles.items()
-        if column in header
-    }
-    return Meta(where, tuple(_inside(where, path) for path in text.pop("path")), text)
-
-
-def _filled(where: str, rows: list[tuple[int, list[str]]], at: int, column: str) -> list[str]:
-    for line, cells in rows:
-        if not cells[at]:
-            raise DataError(f"{where}: line {line}: expected a {column}, got an empty cell")
-    return [cells[at] for _, cells in rows]
+    paths = text_column(where, lines, header.index("path"), "path")
+    text = csv_text(where, header, lines, columns)
+    return Meta(where, tuple(_inside(where, path) for path in paths), text)
 
 
 def _inside(where: str, path: str) -> str:

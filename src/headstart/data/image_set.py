@@ -5,15 +5,15 @@ from __future__ import annotations
 import struct
 import zlib
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headstart.data.sample_set import CorruptSample, SampleSet, Source, Stamp
-from headstart.errors import DataError
+from headstart.optional import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["CorruptImage", "ImageSet", "Source", "Stamp", "decode", "import_pillow"]
+__all__ = ["CorruptImage", "ImageSet", "Source", "Stamp", "decode"]
 
 # Only these decoders are tried: another of Pillow's (EPS) would start a program.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -49,7 +49,7 @@ class ImageSet(SampleSet):
 
 def decode(data: bytes, where: str) -> Image:
     """The image in an encoded file, loaded whole, in its own mode; of an animation, a frame."""
-    pillow: Any = import_pillow()
+    pillow = require("PIL.Image")
     if not data:
         raise CorruptImage(where, "expected an image, got an empty file")
     try:
@@ -61,12 +61,3 @@ def decode(data: bytes, where: str) -> Image:
     except (pillow.DecompressionBombError, *_UNDECODABLE) as error:
         raise CorruptImage(where, f"cannot be decoded: {error}") from error
     return image
-
-
-def import_pillow() -> Any:
-    """The module PIL.Image, or the error that says how to get it."""
-    try:
-        import PIL.Image
-    except ImportError:
-        raise DataError('images need Pillow: pip install "headstart[vision]"') from None
-    return PIL.Image

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from headstart.data import cifar, image_files
-from headstart.data.files import IMAGES
+from headstart.data.files import single_image
+from headstart.data.folders import ARRAYS, IMAGES, visible
 from headstart.data.image_set import CorruptImage, ImageSet
 from headstart.data.table import Columns
 from headstart.errors import DataError
@@ -27,8 +28,8 @@ def load_images(
     A folder or archive has a `meta.csv` with a column `path` and those the keywords name (only the
     label is required), or else is told by its paths: `class/file`, `client/class/file`, or
     `split/class/file` when the top folders are exactly train and test, or train and val (then the
-    test set). Without `labelled` the files may lie loose, or `meta.csv` lack the label: every label
-    is then "".
+    test set). Without `labelled` the files may lie loose, `meta.csv` lack the label, or `source` be
+    a single image: every label is then "".
     """
     path = Path(source)
     if not path.exists():
@@ -40,16 +41,21 @@ def load_images(
         return image_files.read_folder(path, columns)
     if path.suffix.lower() == ".zip":
         return image_files.read_zip(path, columns)
+    if path.suffix.lower() in IMAGES:
+        if labelled:
+            raise single_image(path)
+        return image_files.read_single(path)
     raise DataError(
         f"{path}: expected images: a folder, a .zip or a CIFAR .tar.gz, got {path.suffix!r}"
     )
 
 
 def is_images(source: str | Path) -> bool:
-    """Whether `source` is for `load_images`: an archive, or a folder whose files are images."""
+    """Whether `source` is for `load_images`: an archive, an image, or a folder of images."""
     path = Path(source)
     if not path.is_dir():
-        return path.is_file() and (path.suffix.lower() == ".zip" or cifar.is_cifar(path))
+        held = path.suffix.lower() in (".zip", *IMAGES)
+        return path.is_file() and (held or cifar.is_cifar(path))
     if (path / image_files.META).is_file() or cifar.is_cifar(path):
         return True
     return _has_images(path)
@@ -58,8 +64,8 @@ def is_images(source: str | Path) -> bool:
 def _has_images(folder: Path) -> bool:
     """The first file that is an image or an array decides."""
     try:
-        for path in image_files.visible(folder):
-            if path.suffix.lower() in (*IMAGES, ".npy"):
+        for path in visible(folder):
+            if path.suffix.lower() in (*IMAGES, *ARRAYS):
                 return path.suffix.lower() in IMAGES
     except DataError:  # unreadable or too deep: the reader says so, of either kind
         return False

@@ -11,18 +11,20 @@ partitioners, which leave clients empty.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headstart.data import allot, checks, stratify
 from headstart.data.stratify import Ints
-from headstart.errors import DataError
+from headstart.errors import DataError, HeadstartError
 from headstart.labels import Labels, as_labels
+from headstart.registry import Registry
 
 Sizes: TypeAlias = Sequence[int] | Ints | str | Path
 
@@ -70,6 +72,8 @@ class Partition:
 
 
 PartitionerFn: TypeAlias = Callable[..., Partition]
+F = TypeVar("F", bound=PartitionerFn)
+SOURCES = ("labels", "ids", "domains", "n")  # what a partitioner may ask for
 
 
 def encode(labels: ArrayLike) -> tuple[Labels, Ints]:
@@ -245,17 +249,34 @@ def imbalance(
     return _gather(owner, len(quotas))
 
 
-PARTITIONERS: dict[str, PartitionerFn] = {
-    "dirichlet": dirichlet,
-    "dirichlet_client": dirichlet_client,
-    "domain": domain,
-    "iid": iid,
-    "imbalance": imbalance,
-    "natural": natural,
-    "quantity": quantity,
-    "shards": shards,
-    "sizes": sizes,
-}
+def _check(name: str, partitioner: Any) -> None:
+    parameters = list(inspect.signature(partitioner).parameters)
+    if not parameters or parameters[0] not in SOURCES or "seed" not in parameters:
+        raise HeadstartError(
+            f"partition {name}: expected a function of one of {', '.join(SOURCES)} first, and of "
+            f"a seed, got one of {', '.join(parameters) or 'nothing'}"
+        )
+
+
+def _package() -> dict[str, PartitionerFn]:
+    by_labels = (dirichlet, dirichlet_client, shards, imbalance)
+    every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, sizes)
+    return {one.__name__: one for one in every}
+
+
+PARTITIONERS: Registry[PartitionerFn] = Registry(
+    "partition", "headstart.partitioners", _package, check=_check
+)
+
+
+def register_partitioner(function: F) -> F:
+    """Let a function of your own be named as a partitioner: `by_site` is "by-site".
+
+    Its first parameter says what it needs (`labels`, `ids`, `domains`, or the number of samples
+    `n`), the others are its settings, `seed` among them; it returns a `Partition`.
+    """
+    PARTITIONERS.add(function)
+    return function
 
 
 def personal_split(

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headstart.data.backbones.preprocess import as_rgb
-from headstart.data.image_set import ImageSet, import_pillow
+from headstart.data.image_set import ImageSet
 from headstart.data.sample_set import Source, Stamp
 from headstart.data.shift import Domains, checked_domains, shift
+from headstart.optional import require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,7 +53,7 @@ class ShiftedImages:
             return image
         planes = np.asarray(as_rgb(image)).transpose(2, 0, 1)
         moved = shift(planes[None], [domain], self.delta)[0].transpose(1, 2, 0)
-        made: Image = import_pillow().fromarray(np.ascontiguousarray(moved))
+        made: Image = require("PIL.Image").fromarray(np.ascontiguousarray(moved))
         return made
 
     def stamp(self, i: int) -> Stamp | None:

@@ -38,7 +38,7 @@ class Columns:
         roles = self.roles()
         return roles if self.labelled else {r: c for r, c in roles.items() if r != "label"}
 
-    def check(self, path: Path, present: Sequence[str]) -> None:
+    def check(self, path: Path | str, present: Sequence[Any]) -> None:
         """The label is required, and so is a column asked for under another name than its role."""
         for role, column in self.roles().items():
             required = role == "label" and self.labelled

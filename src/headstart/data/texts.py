@@ -1,4 +1,4 @@
-"""Sentences in a table: a .csv file with a column of text beside the usual ones."""
+"""Sentences in a table: a .csv or .tsv file with a column of text beside the usual ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headstart.data.files import csv_lines, csv_text
+from headstart.data.delimited import TABLES, csv_lines, csv_text
 from headstart.data.sample_set import SampleSet, Stamp
 from headstart.data.table import Columns, split_mask, text_labels
 from headstart.errors import DataError
@@ -54,20 +54,20 @@ def load_texts(
     split: str = "split",
     labelled: bool = True,
 ) -> TextSet:
-    """The sentences in the column `text` of a .csv file; columns without a role are left alone.
+    """The sentences in the column `text` of a .csv or .tsv file; unknown columns are left alone.
 
     Only the label is required, and without `labelled` not even that: every label is then "".
     """
     path = Path(source)
-    if path.suffix.lower() != ".csv":
-        raise DataError(f"{path}: expected a .csv file of sentences, got {path.suffix!r}")
+    if path.suffix.lower() not in TABLES:
+        raise DataError(f"{path}: expected a .csv or .tsv file of sentences, got {path.suffix!r}")
     columns = Columns(label, client, domain, split, labelled)
     header, lines = csv_lines(path)
     if text not in header:
         found = ", ".join(map(repr, header[:12]))
         raise DataError(f"{path}: expected a column {text!r} (text), got {found}")
     columns.check(path, header)
-    told = csv_text(path, header, lines, columns)
+    told = csv_text(str(path), header, lines, columns)
     at = header.index(text)
     rows = tuple(cells[at] for _, cells in lines)
     labels = text_labels(told["label"]) if "label" in told else np.full(len(rows), "", np.str_)

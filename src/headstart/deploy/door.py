@@ -18,6 +18,7 @@ from headstart.deploy.wholeness import Wholeness
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.leaks import Leak, leaks
 from headstart.labels import as_labels
+from headstart.registry import require_plugins
 from headstart.statistics import wire
 from headstart.statistics.base import Statistic, check_alike
 from headstart.statistics.wire import Limits
@@ -35,6 +36,7 @@ CODES = {
     "forgotten": "this client was forgotten; it stays out",
     "overlap": "a client of this group is in another one: their difference would show it",
     "small": "a client's own refusal: so few samples would show them",
+    "plugin": "a client's own refusal: it has not the server's plugin files",
     **wire.CODES,
 }
 _NAME_LIMIT = 256
@@ -63,6 +65,7 @@ class Contract:
     message_bytes  the largest message; None: what `dimension` and `classes` can need
     largest        the largest magnitude of a feature, where not exact (None: any)
     attempts       tries of one client a minute (None: any)
+    plugins        files of code that server and clients must both have: name → SHA-256
     """
 
     round: str
@@ -75,6 +78,7 @@ class Contract:
     largest: float | None = None
     attempts: int | None = 60
     clients: Sequence[str] = ()
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not is_name(self.round):
@@ -96,6 +100,7 @@ class Contract:
             _natural(f"caps of {client}", cap)
         if self.largest is not None and not 0 < self.largest < 1e100:
             raise HeadstartError(f"largest: expected a number above 0, got {self.largest!r}")
+        require_plugins(self.plugins)
         _ = self.head
 
     @cached_property

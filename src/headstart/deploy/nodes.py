@@ -36,7 +36,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ClientFailure:
     """Why an answer is missing, for people and (the code) for programs.
 
     A client may have chosen the words: they are made a line that any log and file can hold.
@@ -96,7 +96,7 @@ class Registry:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadstartError(f"nodes: cannot read {path}: {error}") from None
 
-    def known(self, nodes: Iterable[Node]) -> tuple[list[Node], list[Trouble]]:
+    def known(self, nodes: Iterable[Node]) -> tuple[list[Node], list[ClientFailure]]:
         """The nodes whose names are their own; new names are written down."""
         nodes = list(nodes)
         twice = {name for name, count in Counter(node.name for node in nodes).items() if count > 1}
@@ -104,12 +104,14 @@ class Registry:
         for node in nodes:
             if self.mark(node.key) in self.gone and node.name != self.readmit:
                 text = f"{node.name}: the key of a client that was forgotten"
-                bad.append(Trouble(node.name, "forgotten", text))
+                bad.append(ClientFailure(node.name, "forgotten", text))
             elif node.name in twice:
-                bad.append(Trouble(node.name, "identity", f"{node.name}: two keys have this name"))
+                bad.append(
+                    ClientFailure(node.name, "identity", f"{node.name}: two keys have this name")
+                )
             elif self.keys.get(node.name, node.key) != node.key:
                 text = f"{node.name}: another key than the one this name came with before"
-                bad.append(Trouble(node.name, "identity", text))
+                bad.append(ClientFailure(node.name, "identity", text))
             else:
                 good.append(node)
         new = {node.name: node.key for node in good if node.name not in self.keys}

@@ -18,16 +18,18 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.deploy.private import write_private
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
-from headstart.runs.config import parsed
+from headstart.optional import require
+from headstart.pipeline.config import parsed
+from headstart.registry import plugins
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _NODE_PORT = 9201  # of the first node; its own interface, on its own loopback
 _STATE = "deploy.json"
+_NODES = re.compile(r'^(nodes = "([^"\n]*))"', re.MULTILINE)
 _APP = '"""{what}"""\n\nfrom headstart.deploy.flower.{half} import app\n\n__all__ = ["app"]\n'
 
 
@@ -38,14 +40,14 @@ class Plan:
     nodes      names of the first ones; others can be made later
     address    HOST:PORT at which nodes reach the server
     port       of SuperLink, on the server's loopback (0: that of the address)
-    sentence, dimension, wanted, deadline, bound, test_data: what a run is told
+    pipeline, dimension, wanted, deadline, bound, test_data: what a run is told
     """
 
     nodes: tuple[str, ...]
     dimension: int
     address: str = "127.0.0.1:9100"
     port: int = 0
-    sentence: str = "fed3r(ridge=gcv)"
+    pipeline: str = "fed3r(ridge=gcv)"
     wanted: int = 0
     deadline: float = 600.0
     bound: float = 16.0
@@ -67,7 +69,7 @@ class Plan:
             raise HeadstartError(f"deadline: expected seconds, got {self.deadline!r}")
         if not 0 < self.bound < 1e100:
             raise HeadstartError(f"bound: expected a number above 0, got {self.bound!r}")
-        _ = self.host, self.public_port, self.own_port, parsed(self.sentence)
+        _ = self.host, self.public_port, self.own_port, parsed(self.pipeline)
 
     @property
     def host(self) -> str:
@@ -135,7 +137,7 @@ def init(folder: Path, plan: Plan) -> None:
     folder = check_folder(folder.resolve())
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HeadstartError(f"output: {folder} is there already; name a new folder")
-    need("cryptography")
+    require("cryptography", "flower")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -191,12 +193,13 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
     starts = "\n".join(f"sh nodes/{name}/start.sh" for name in plan.nodes)
     proxy = " `server/nginx.conf` is what may face\nthe world." if not plan.local else ""
     return {
-        "sentence": json.dumps(plan.sentence, ensure_ascii=False),
+        "pipeline": json.dumps(plan.pipeline, ensure_ascii=False),
         "dimension": plan.dimension,
         "wanted": plan.wanted or len(plan.nodes),
         "deadline": float(plan.deadline),
         "bound": float(plan.bound),
         "test_data": json.dumps(plan.test_data, ensure_ascii=False),
+        "plugins": json.dumps(", ".join(str(one.path) for one in plugins()), ensure_ascii=False),
         "listen": plan.listen,
         "port": plan.own_port,
         "reach": f"[{plan.listen}]" if ":" in plan.listen else plan.listen,
@@ -222,7 +225,7 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
 
     The public half of its key stays with the operator, who registers it.
     """
-    need("cryptography")
+    require("cryptography", "flower")
     from headstart.deploy.certificates import node_key
 
     check_name(name)
@@ -253,8 +256,16 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         aside.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    _expect(root / "app" / "pyproject.toml", name)
     write_text(root / _STATE, json.dumps({**state, "nodes": [*state["nodes"], name]}))
     return place
+
+
+def _expect(app: Path, name: str) -> None:
+    """The name, among those that a run waits for; without such a setting, left as it is."""
+    if app.exists():
+        text = app.read_text(encoding="utf-8")
+        write_text(app, _NODES.sub(lambda found: f'{found[1]}{" " * bool(found[2])}{name}"', text))
 
 
 def _read_state(root: Path) -> dict[str, Any]:

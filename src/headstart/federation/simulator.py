@@ -1,13 +1,10 @@
-"""The in-process federation: every client is asked once, in any order, through the real wire.
-
-`Sync` is Fed3R-Sync (Fanì 2025): groups of κ clients, of which the server sees only the sum.
-"""
+"""The in-process federation: every client is asked once, in any order, through the real wire."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,10 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import threads
-from headstart.errors import DataError, HeadstartError
-from headstart.federation import steps  # noqa: F401  (registers what clients can do)
-from headstart.federation.protocol import TOGETHER, Arrays, ClientData, Step, Upload, perform
-from headstart.statistics.base import total
+from headstart.errors import DataError
+from headstart.federation.protocol import (
+    EXTRACTOR,
+    Answer,
+    Arrays,
+    ClientData,
+    Step,
+    added,
+    broadcast_bytes,
+    chosen,
+    perform,
+    step_kind,
+)
 
 
 def secret_of(seed: int, client: str) -> bytes:
@@ -38,11 +44,11 @@ class Simulator:
     data: Mapping[str, ClientData]
     seed: int = 0
     precision: str | None = None
-    sent: Counter[str] = field(default_factory=Counter)  # bytes up, by client
     together: bool = True
     _own: dict[str, tuple[ClientData, ClientData]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _met: set[str] = field(default_factory=set, init=False, repr=False)  # in this training
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -52,24 +58,41 @@ class Simulator:
     def clients(self) -> Sequence[str]:
         return tuple(self.data)
 
-    def uploads(
+    def answers(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Iterator[Upload]:
-        names = self._chosen(cohort)
-        if self.together and step.name in TOGETHER:
-            yield from self._at_once(step, names, broadcast or {})
+    ) -> Iterator[Answer]:
+        names, arrays = chosen(self.clients, cohort), broadcast or {}
+        if self._at_once(step) and not step_kind(step.name).fused:
+            yield from self._together(step, names, arrays)
             return
+        every, once = broadcast_bytes(step, arrays)
         for name in names:
-            message = self.message(step, name, broadcast)
-            kind, data = message
-            self.sent[name] += len(data)
-            yield (name,), kind.from_bytes(data)
+            client = self._client(name)
+            with threads.for_size(len(client.labels)):
+                answer = perform(step, client, arrays)
+                data = self._encoded(answer)
+            came = type(answer).from_bytes(data)
+            yield Answer((name,), came, len(data), every + self._first(name, once), data)
 
-    def _at_once(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Upload]:
+    def total(
+        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
+    ) -> Answer:
+        if not self._at_once(step):
+            return added(self.answers(step, broadcast, cohort))
+        return added(self._together(step, chosen(self.clients, cohort), broadcast or {}))
+
+    def _at_once(self, step: Step) -> bool:
+        known = step_kind(step.name).together is not None
+        return self.together and known and not step.silent and EXTRACTOR not in step.params
+
+    def _together(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Answer]:
         """A sum has the arrays of each of its parts, so its size is what each client sends. Nobody
         sends the sum itself: it takes the precision of the wire, and is not written."""
+        work = step_kind(step.name).together
+        assert work is not None
+        every, once = broadcast_bytes(step, broadcast)
         clients = {name: self._client(name) for name in names}
-        for ids, answer in TOGETHER[step.name](clients, step.params, broadcast):
+        for ids, answer in work(clients, step.params, broadcast):
             if len(ids) == 1:
                 data = self._encoded(answer)
                 size, came = len(data), type(answer).from_bytes(data)
@@ -77,14 +100,15 @@ class Simulator:
                 size, came = answer.size(self.precision), answer
                 if self.precision is not None:
                     came = type(answer).from_arrays(answer.to_arrays(self.precision))
-            for name in ids:
-                self.sent[name] += size
-            yield ids, came
+            down = len(ids) * every + sum(self._first(name, once) for name in ids)
+            yield Answer(tuple(ids), came, len(ids) * size, down)
 
-    def forget(self) -> None:
-        """Another training begins: what clients remember of the last one is put away."""
-        for client in self.data.values():
-            client.memory.clear()
+    def _first(self, name: str, once: int) -> int:
+        """Bytes that a client keeps for the training, if this is the first time it gets them."""
+        if not once or name in self._met:
+            return 0
+        self._met.add(name)
+        return once
 
     def _client(self, name: str) -> ClientData:
         """With a secret: the same object every time, so that its work can be kept."""
@@ -97,98 +121,51 @@ class Simulator:
             self._own[name] = client, own
         return own
 
-    def message(
-        self, step: Step, name: str, broadcast: Arrays | None = None, *, silent: bool = False
-    ) -> tuple[Any, bytes]:
-        """The type and the bytes of one client's answer; a `silent` one sends zeros."""
-        client = self._client(name)
-        with threads.for_size(len(client.labels)):
-            answer = perform(step, client.emptied() if silent else client, broadcast or {})
-            return type(answer), self._encoded(answer)
-
     def _encoded(self, answer: Any) -> bytes:
         data: bytes = answer.to_bytes(None if getattr(answer, "lattice", None) else self.precision)
         return data
 
-    def total(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Any:
-        return total(statistic for _, statistic in self.uploads(step, broadcast, cohort))
+    # -- trainings -----------------------------------------------------------------------------
 
-    def evaluate(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> dict[str, NDArray[np.float64]]:
-        return {ids[0]: tally.values for ids, tally in self.uploads(step, broadcast, cohort)}
+    def begin_training(self, name: str) -> None:
+        self._met.clear()
+        for client in self.data.values():
+            client.memory.clear()
 
-    def _chosen(self, cohort: Sequence[str] | None) -> Sequence[str]:
-        unknown = [name for name in cohort or () if name not in self.data]
-        if unknown:
-            raise DataError(f"cohort: expected known clients, got {', '.join(unknown[:5])}")
-        return self.clients if cohort is None else cohort
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        memories = {name: client.memory for name, client in self.data.items()}
+        return pack_memories(self.clients, memories, self._met)
+
+    def restore(self, arrays: Arrays) -> None:
+        self.begin_training("")
+        memories, met = unpack_memories(self.clients, arrays)
+        self._met.update(met)
+        for name, memory in memories.items():
+            self.data[name].memory.update(memory)
 
 
-@dataclass(frozen=True)
-class Sync:
-    """Rounds of κ clients; one upload, the group's sum, a round.
+def pack_memories(
+    clients: Sequence[str], memories: Mapping[str, Arrays], met: Collection[str]
+) -> dict[str, NDArray[Any]]:
+    """Memories by the client's place among `clients`, and who has met this training."""
+    arrays = {
+        f"memory/{place}/{kind}": array
+        for place, name in enumerate(clients)
+        for kind, array in memories.get(name, {}).items()
+    }
+    return {**arrays, "met": np.frombuffer(json.dumps(sorted(met)).encode(), np.uint8)}
 
-    Without replacement all have spoken after ⌈K/κ⌉ rounds. With it, a client drawn again sends
-    zeros, for the server cannot tell who is in a sum; it goes on until all have spoken, or for
-    `rounds`.
-    """
 
-    inner: Simulator
-    size: int
-    replace: bool = False
-    seed: int = 0
-    rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.size <= len(self.inner.clients):
-            raise HeadstartError(
-                f"size: expected a group of 1 to {len(self.inner.clients)}, got {self.size}"
-            )
-
-    @property
-    def clients(self) -> Sequence[str]:
-        return self.inner.clients
-
-    def groups(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Who is asked in each round."""
-        rng = np.random.default_rng(self.seed)
-        if not self.replace:
-            order = [names[i] for i in rng.permutation(len(names))]
-            for start in range(0, len(order), self.size)[: self.rounds]:
-                yield tuple(order[start : start + self.size])
-            return
-        missing, done = set(names), 0
-        while missing if self.rounds is None else done < self.rounds:
-            group = tuple(names[i] for i in rng.choice(len(names), self.size, replace=False))
-            missing -= set(group)
-            done += 1
-            yield group
-
-    def uploads(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Iterator[Upload]:
-        spoken: set[str] = set()
-        for group in self.groups(self.clients if cohort is None else cohort):
-            answers = []
-            for name in group:
-                kind, data = self.inner.message(step, name, broadcast, silent=name in spoken)
-                if not kind.is_sum:
-                    raise HeadstartError(
-                        f"sync: {kind.__name__} are rows, not sums; a group cannot hide them"
-                    )
-                answers.append(kind.from_bytes(data))
-            spoken |= set(group)
-            yield group, total(answers)
-
-    def total(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> Any:
-        return total(statistic for _, statistic in self.uploads(step, broadcast, cohort))
-
-    def evaluate(
-        self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
-    ) -> dict[str, NDArray[np.float64]]:
-        return self.inner.evaluate(step, broadcast, cohort)
+def unpack_memories(
+    clients: Sequence[str], arrays: Arrays
+) -> tuple[dict[str, dict[str, NDArray[Any]]], set[str]]:
+    """(memories by client, who has met the training) of what `pack_memories` made."""
+    memories: dict[str, dict[str, NDArray[Any]]] = {}
+    met: set[str] = set()
+    for key, array in arrays.items():
+        if key == "met":
+            met.update(json.loads(array.tobytes()))
+            continue
+        _, place, kind = key.split("/", 2)
+        memories.setdefault(clients[int(place)], {})[kind] = array
+    return memories, met

@@ -1,4 +1,5 @@
-"""Federated training: one engine, and a short file a method in `methods`, which is the catalogue.
+"""Federated training: one engine, and a short file a method in `methods`; `@register_method` adds
+one's own.
 
 Naming and describing methods needs no torch; training does (the `torch` extra).
 """
@@ -10,38 +11,65 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from headstart.errors import HeadstartError
 from headstart.gradient import methods
+from headstart.gradient.objectives import LOSSES
 from headstart.gradient.recipe import Recipe
 from headstart.gradient.terms import mixed
+from headstart.registry import Registry
 
+Method = Callable[..., Recipe]
+M = TypeVar("M", bound=Method)
 MIX = {"term": "none", "mix": 0.9}  # of any method: mix·objective + (1 − mix)·term
 
 
-@functools.cache
-def catalogue() -> dict[str, Callable[..., Recipe]]:
-    """Every method by its name: the one function of each file that returns a recipe."""
+def _package() -> dict[str, Method]:
+    """The one function of each file that returns a recipe."""
     found = {}
     for info in pkgutil.iter_modules(methods.__path__):
         module = importlib.import_module(f"{methods.__name__}.{info.name}")
         found[info.name.replace("_", "-")] = getattr(module, info.name)
-    return dict(sorted(found.items()))
+    return found
+
+
+def _check(name: str, method: Any) -> None:
+    if not callable(method):
+        raise HeadstartError(f"method {name}: expected a function, got {method!r:.200}")
+    for key, parameter in inspect.signature(method).parameters.items():
+        if parameter.default is inspect.Parameter.empty:
+            raise HeadstartError(f"method {name}: expected a default for {key}, got none")
+        if key in MIX:
+            raise HeadstartError(f"method {name}: expected another setting than {key}, got that")
+
+
+METHODS: Registry[Method] = Registry("method", "headstart.methods", _package, check=_check)
+
+
+def register_method(function: M) -> M:
+    """Let a method of your own be named: `fed_x`, which returns a `Recipe`, is "fed-x".
+
+    Its parameters are the method's settings, and all of them have defaults.
+    """
+    METHODS.add(function)
+    return function
 
 
 @functools.cache
+def _parameters(method: Method) -> tuple[str, ...]:
+    return tuple(inspect.signature(method).parameters)
+
+
 def settings_of(name: str) -> tuple[str, ...]:
     """What a method can be told: its own, and the term that any takes."""
-    return (*inspect.signature(catalogue()[name]).parameters, *MIX)
+    return (*_parameters(METHODS[name]), *MIX)
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe from its name and settings, as a sentence, a config or a step says them."""
-    known = catalogue()
-    if name not in known:
-        raise HeadstartError(f"algorithm: expected one of {', '.join(known)}, got {name!r}")
-    told, expected = dict(settings or {}), settings_of(name)
+    """A recipe from its name and settings, as a pipeline, a config or a step says them."""
+    method, expected = METHODS[name], settings_of(name)
+    told = dict(settings or {})
     unknown = [key for key in told if key not in expected]
     if unknown:
         wanted = ", ".join(expected)
@@ -49,4 +77,9 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
     if "mix" in told and "term" not in told:
         raise HeadstartError("mix: expected a term to mix with, got none")
     term, mix = (told.pop(key, usual) for key, usual in MIX.items())
-    return mixed(known[name](**told), term, mix)
+    recipe: Any = method(**told)
+    if not isinstance(recipe, Recipe):
+        raise HeadstartError(f"{name}: expected it to return a Recipe, got {recipe!r:.200}")
+    for one in recipe.objective:
+        LOSSES.entry(one.name)  # which names those that there are
+    return mixed(recipe, term, mix)

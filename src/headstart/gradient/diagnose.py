@@ -11,6 +11,7 @@ then over the clients of a round. Only sums leave a client, and only where they 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from headstart.gradient.losses import of_label, unit
 KINDS = ("observed", "unobserved")
 MEASURES = ("alignment", "gap", "distance", "angle")
 NAMES = tuple(f"{kind}_{measure}" for kind in KINDS for measure in MEASURES)
-NUMBERS = len(KINDS) * (1 + len(MEASURES))
+SUMS = tuple(f"{kind}_{what}" for kind in KINDS for what in ("clients", *MEASURES))
 _BLOCK = 256  # samples through the network at a time
 
 
@@ -50,14 +51,16 @@ def diagnosed(
     return found.ravel()
 
 
-def told_of(numbers: NDArray[np.float64]) -> dict[str, float]:
-    """The means over clients, by name; a kind of class that no client had is left out."""
-    table = numbers.reshape(len(KINDS), -1)
+def means(number: Callable[[str], float]) -> dict[str, float]:
+    """The means over clients, by name, of the sums that `number` gives by theirs.
+
+    A kind of class that no client had is left out.
+    """
     return {
-        f"{kind}_{measure}": float(value / row[0])
-        for kind, row in zip(KINDS, table, strict=True)
-        if row[0]
-        for measure, value in zip(MEASURES, row[1:], strict=True)
+        f"{kind}_{measure}": number(f"{kind}_{measure}") / number(f"{kind}_clients")
+        for kind in KINDS
+        if number(f"{kind}_clients")
+        for measure in MEASURES
     }
 
 

@@ -222,7 +222,7 @@ def descend(
     key: tuple[int, ...],
     velocity: Params | None = None,
 ) -> Tensor:
-    """θ ← θ − η·(step + decay·θ), in place, for the parts this pass moves; steps of each client.
+    """θ ← θ − η·(step + decay·θ), in place, for the parts that move; each client's `plain_steps`.
 
     `velocity`: momentum to go on with, changed as well; without it, it begins at 0.
     """
@@ -254,8 +254,17 @@ def descend(
                     at.sub_(change, alpha=training.rate)
                 else:
                     onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
-    taken = epochs * group.steps(training.batch)
-    return torch.from_numpy(taken.astype(np.float32))
+    return plain_steps(epochs * group.steps(training.batch), training.momentum)
+
+
+def plain_steps(taken: NDArray[np.int64], momentum: float) -> Tensor:
+    """How many steps without momentum lead as far along one gradient as each client's `taken`.
+
+    With momentum m step t goes (1 − mᵗ)/(1 − m) as far; T of them T′ = (T − m(1−m^T)/(1−m))/(1−m),
+    here as the sum of sums 1 + (1 + m) + (1 + m + m²) + …, which is T itself at m = 0.
+    """
+    powers = momentum ** np.arange(taken.max())
+    return torch.from_numpy(powers.cumsum().cumsum()[taken - 1].astype(np.float32))
 
 
 def _gradient(

@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.federation.protocol import Arrays, ClientData, Step, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
+from headstart.gradient.losses import frequencies
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Local, Pass, Recipe, plain
 from headstart.gradient.steps import Job, groups, heard, positions
@@ -73,10 +74,10 @@ def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     return table[0], table[1:]
 
 
-@register_together("home")
+@register_together("home", Tally)
 def _home(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
+) -> Iterator[tuple[tuple[str, ...], Tally]]:
     with torch.no_grad():
         job, begin, home = Job.of(params["job"]), Job.of(params["begin"]), Home(**params["home"])
         told = heard(job, words, -1)
@@ -92,6 +93,7 @@ def _home(
             if home.prior:
                 owned["head.bias"] += _prior(job, home, group, words.get("carried"))
             for model in _stages(job, begin, home, group, told, owned):
+                model = _framed(model, group.counts) if job.recipe.own_frame else model
                 for place, one in enumerate(tested):
                     own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in model.items()}
                     mask = group.mask[place] if isinstance(group.mask, Tensor) else 0.0
@@ -108,7 +110,7 @@ def _stages(
     params = {**told.params, **owned}
     alone, first = Recipe(objective=job.recipe.objective), begin.recipe.adapt
     if first:
-        given = {name: told.params[name] for name in begin.names.moving}
+        given = {name: params[name].clone() for name in begin.names.moving}
         local = Local(given, {}, {}, begin.training.rate)
         how = (begin.model, alone, begin.training, begin.names)
         descend(*how, group, params, local, first, (-1,))
@@ -149,6 +151,15 @@ def own_model(
         name: torch.from_numpy(np.stack([tree[name] for tree in trees]).astype(np.float32))
         for name in whole
     }
+
+
+def _framed(params: Params, counts: Tensor | None) -> Params:
+    """FedGELA's client predicts as it trains: each row of the head by C·n_kc/n_k."""
+    if counts is None:
+        raise ValueError("a frame of one's own needs the clients' class counts")
+    scale = frequencies(counts)
+    weight = params["head.weight"] * scale[..., None]
+    return {**params, "head.weight": weight, "head.bias": params["head.bias"] * scale}
 
 
 def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> Tensor:

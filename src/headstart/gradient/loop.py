@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.federation.protocol import Arrays, Federation
 from headstart.gradient import steps
 from headstart.gradient.checks import whole
-from headstart.gradient.diagnose import told_of
+from headstart.gradient.diagnose import means
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Sums
 from headstart.gradient.steps import Job
@@ -73,8 +73,8 @@ class State:
     recent: tuple[Tree, ...] = ()  # shared parameters of the last rounds, for the window
     best: float = np.inf
     best_round: int = 0
-    down: int = 0  # bytes
-    met: frozenset[str] = field(default_factory=frozenset)
+    up: int = 0  # bytes from clients
+    down: int = 0  # and to them
     diagnosis: dict[str, float] | None = None  # of this round, if it was asked for
 
     def evaluated(self) -> dict[str, NDArray[Any]]:
@@ -129,17 +129,20 @@ def one_round(
         job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
     clients = federation.clients
     cohort = plan.cohort(clients, state.round)
-    server = dict(state.server)
+    server, up, down = dict(state.server), state.up, state.down
     if recipe.ahead:
         words = steps.broadcast(job, state.params, {}, classes)
-        asked = federation.total(steps.ahead(job, state.round), words, cohort)
-        mean = asked.vectors[0] / _some(asked.numbers[0])
+        ahead = federation.total(steps.ahead(job, state.round), words, cohort)
+        up, down = up + ahead.up, down + ahead.down
+        asked = ahead.statistic
+        mean = asked.vector("gradient") / _some(asked.number("clients"))
         server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
     words = steps.broadcast(job, state.params, only(server, recipe.tells), classes)
     watch = plan.patience > 0
     asked_for = {**words, **(samples or {})}
     answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
-    mean, sums, loss = _sums(job, answer, server.get("gradient"), len(clients))
+    found = answer.statistic
+    mean, sums, loss = _sums(job, found, server.get("gradient"), len(clients))
     moved, kept = recipe.server.step(only(state.params, names.steered), server, sums)
     others = [name for name in names.shared if name not in moved]
     averaged = add(only(state.params, others), mean)  # running statistics, whatever the server does
@@ -157,25 +160,24 @@ def one_round(
         recent,
         loss if better else state.best,
         state.round + 1 if better else state.best_round,
-        state.down + _down(words, cohort, state.met),
-        state.met | set(cohort),
-        told_of(answer.numbers[4:]) if samples else None,
+        up + answer.up,
+        down + answer.down,
+        means(found.number) if samples else None,
     )
 
 
 def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[Tree, Sums, float]:
     """The mean difference of all that is shared, what the server's step sees, and the loss."""
     names, shapes = job.names, job.model.shapes
-    weight, count, squares, loss = answer.numbers[:4].tolist()
+    weight, count, squares, loss = map(answer.number, steps.NUMBERS)
     _some(count)
-    first, *others = answer.vectors
     extra: dict[str, Tree] = {
-        kind: only(shaped(row, names.shared, shapes), names.steered)
-        for kind, row in zip(sorted(job.recipe.extra_names), others, strict=True)
+        kind: only(shaped(answer.vector(kind), names.shared, shapes), names.steered)
+        for kind in job.recipe.extra_names
     }
     if asked is not None:
         extra["gradient"] = asked
-    mean = shaped(first / weight, names.shared, shapes)
+    mean = shaped(answer.vector("update") / weight, names.shared, shapes)
     steered = only(mean, names.steered)
     return mean, Sums(steered, squares, extra, int(count), clients), loss / count
 
@@ -192,10 +194,3 @@ def _finite(params: Tree, round_: int, rate: float) -> None:
             f"round {round_ + 1}: the model is no longer finite at learning rate {rate:g}; "
             "give a smaller one, or a smaller server rate"
         )
-
-
-def _down(words: Mapping[str, NDArray[Any]], cohort: Sequence[str], met: frozenset[str]) -> int:
-    """Bytes to the cohort; what does not change (frozen, personal) is sent to a client once."""
-    size = {key: array.nbytes for key, array in words.items() if key != "classes"}
-    once = size.pop("frozen") + size.pop("personal")
-    return len(cohort) * sum(size.values()) + once * sum(name not in met for name in cohort)

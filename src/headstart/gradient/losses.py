@@ -1,4 +1,6 @@
-"""What is descended on a batch: losses and terms by name, each a function of what a batch shows.
+"""What is descended on a batch: losses and terms, each a function of what a batch shows.
+
+`objectives` knows them by name.
 
 A loss pulls a model to its labels, a term holds it to another: the model that was received (θᵍ),
 or a client's own last one. An objective is a weighted sum of both, `recipe.Term`s.
@@ -20,7 +22,6 @@ is each client's own. A loss may give its slope ∂/∂logits, so that a head tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -75,16 +76,6 @@ class Seen:
         return (each * self.weights).sum()
 
 
-Value = Callable[[Seen, Term], Tensor]
-Slope = Callable[[Tensor, Tensor, Tensor], Tensor]  # (logits, labels, weights) → k×b×C
-
-
-@dataclass(frozen=True)
-class Loss:
-    value: Value
-    slope: Slope | None = None
-
-
 def unit(vectors: Tensor) -> Tensor:
     """To length 1; what has no direction is 0, and no gradient comes from it."""
     size = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
@@ -101,37 +92,41 @@ def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     return each @ weights.flatten()
 
 
-def _cross_entropy(seen: Seen, term: Term) -> Tensor:
+def cross_entropy(seen: Seen, term: Term) -> Tensor:
     return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 
-def _cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """w·(softmax − one-hot)."""
     slope = torch.softmax(logits, dim=-1)
     slope.scatter_(2, labels.unsqueeze(2), -1.0, reduce="add")
     return slope.mul_(weights.unsqueeze(2))
 
 
-def _dot_regression(seen: Seen, term: Term) -> Tensor:
+def dot_regression(seen: Seen, term: Term) -> Tensor:
     rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
     own = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
     cosine = (unit(seen.features) * own).sum(dim=-1)
     return seen.mean((cosine - 1).square() / 2)
 
 
-def _sphere(seen: Seen, term: Term) -> Tensor:
+def sphere(seen: Seen, term: Term) -> Tensor:
     wanted = F.one_hot(seen.labels, seen.rows.shape[1])
     return seen.mean((term.scale * seen.cosines() - wanted).square().mean(dim=-1))
 
 
-def _balanced(seen: Seen, term: Term) -> Tensor:
+def balanced(seen: Seen, term: Term) -> Tensor:
     prior = torch.log(seen.held**term.gamma)[:, None]  # −∞: a class that the client lacks (γ > 0)
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
 
 
-def _scaled(seen: Seen, term: Term) -> Tensor:
-    share = seen.held / seen.held.sum(dim=1, keepdim=True)
-    logits = seen.scores * (seen.rows.shape[1] * share)[:, None]
+def frequencies(counts: Tensor) -> Tensor:
+    """C·n_kc/n_k, k×C: by what FedGELA's client scales each class vector; 1 for equal counts."""
+    return counts.shape[1] * (counts / counts.sum(dim=1, keepdim=True))
+
+
+def scaled(seen: Seen, term: Term) -> Tensor:
+    logits = seen.scores * frequencies(seen.held)[:, None]
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
 
@@ -142,41 +137,27 @@ def _divergence(seen: Seen, term: Term, scores: Tensor, given: Tensor) -> Tensor
     return seen.mean((theirs.exp() * gaps).sum(dim=-1)) * term.tau**2
 
 
-def _kd(seen: Seen, term: Term) -> Tensor:
+def kd(seen: Seen, term: Term) -> Tensor:
     return _divergence(seen, term, seen.scores, seen.received.scores)
 
 
-def _ntd(seen: Seen, term: Term) -> Tensor:
+def ntd(seen: Seen, term: Term) -> Tensor:
     true = F.one_hot(seen.labels, seen.scores.shape[2]).bool()
     both = (part.masked_fill(true, -torch.inf) for part in (seen.scores, seen.received.scores))
     return _divergence(seen, term, *both)
 
 
-def _ld(seen: Seen, term: Term) -> Tensor:
+def ld(seen: Seen, term: Term) -> Tensor:
     return seen.mean((seen.scores - seen.received.scores).square().sum(dim=-1))
 
 
-def _fd(seen: Seen, term: Term) -> Tensor:
+def fd(seen: Seen, term: Term) -> Tensor:
     return seen.mean((seen.features - seen.received.features).square().mean(dim=-1))
 
 
-def _moon(seen: Seen, term: Term) -> Tensor:
+def moon(seen: Seen, term: Term) -> Tensor:
     ours, last = unit(seen.features), seen.last or seen.received
     near, far = (
         (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)
     )
     return seen.mean(F.softplus(far - near))  # −log e^a/(e^a + e^b)
-
-
-LOSSES = {
-    "cross-entropy": Loss(_cross_entropy, _cross_entropy_slope),
-    "dot-regression": Loss(_dot_regression),
-    "sphere": Loss(_sphere),
-    "balanced": Loss(_balanced),
-    "scaled": Loss(_scaled),
-    "kd": Loss(_kd),
-    "ntd": Loss(_ntd),
-    "ld": Loss(_ld),
-    "fd": Loss(_fd),
-    "moon": Loss(_moon),
-}

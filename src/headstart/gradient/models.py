@@ -20,10 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import whole
-from headstart.gradient.losses import LOSSES, Seen
-from headstart.gradient.networks import DIMENSIONS, module_of, scaling
+from headstart.gradient.losses import Seen
+from headstart.gradient.networks import module_of, scaling
+from headstart.gradient.objectives import LOSSES, references_of
 from headstart.gradient.product import Product
 from headstart.gradient.recipe import Local, Objective, Part
 from headstart.heads.base import choice, number
@@ -75,8 +77,13 @@ class Spec:
         return cls(**{**values, "feature_map": tuple(feature_map) if feature_map else None})
 
 
-@functools.lru_cache(maxsize=8)
 def build(spec: Spec) -> Model:
+    """The model of a specification, kept for as long as its network has this definition."""
+    return _built(spec, NETWORKS[spec.network] if spec.network else None)
+
+
+@functools.lru_cache(maxsize=8)
+def _built(spec: Spec, network: Network | None) -> Model:
     return Model(spec)
 
 
@@ -101,7 +108,9 @@ class Model:
         self.module = module_of(spec.network) if spec.network else None
         self.scaling = scaling(spec.network) if spec.network else None
         self.map = RandomFeatures(*spec.feature_map) if spec.feature_map else None
-        self.extracted_dimension = DIMENSIONS.get(spec.network or "", spec.dimension)
+        self.extracted_dimension = (
+            NETWORKS[spec.network].dimension if spec.network else spec.dimension
+        )
         if self.map is None and self.extracted_dimension != spec.dimension:
             raise HeadstartError(
                 f"dimension: expected {self.extracted_dimension} for {spec.network}, "
@@ -197,6 +206,11 @@ class Model:
         if images.dtype == torch.uint8:
             images = (images.float().div_(255) - mean) / std
         found: Tensor = torch.func.functional_call(self.module, own, (images,))
+        if found.shape != (len(images), self.extracted_dimension):
+            raise HeadstartError(
+                f"network: expected {self.spec.network} to give {self.extracted_dimension} "
+                f"features a sample, got an array of {tuple(found.shape)} for {len(images)}"
+            )
         return found[None]
 
     def logits(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -223,7 +237,7 @@ class Model:
     ) -> Tensor:
         """Of an objective on a batch, summed over clients; `local` knows its terms' models."""
         seen = self.seen(params, batch, training)
-        others = max((term.references for term in objective), default=0)
+        others = references_of(objective)
         if others and local:
             with torch.no_grad():
                 given = {**params, **local.given}

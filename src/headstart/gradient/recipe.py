@@ -35,18 +35,13 @@ PARTS: tuple[Part, ...] = ("model", "extractor", "head")
 
 @dataclass(frozen=True)
 class Term:
-    """A loss or a term of `losses` by name, at a weight; the other settings are those it names."""
+    """A loss or a term by name (`objectives`), at a weight; it names which settings it has."""
 
     name: str
     weight: float = 1.0
     tau: float = 1.0
     scale: float = 1.0
     gamma: float = 1.0
-
-    @property
-    def references(self) -> int:
-        """How many models besides the one that trains it looks through."""
-        return {"kd": 1, "ntd": 1, "ld": 1, "fd": 1, "moon": 2}.get(self.name, 0)
 
 
 Objective = tuple[Term, ...]
@@ -86,14 +81,17 @@ class Local:
 
 @dataclass(frozen=True)
 class End:
-    """What a client knows when it has trained: also its model, and how many steps that took."""
+    """What a client knows when it has trained: also its model, and how many steps that took.
+
+    `steps`: as many as would lead as far without momentum, an axis of clients.
+    """
 
     params: Tree
     local: Local
-    steps: Any  # an axis of clients
+    steps: Any
 
     def by_step(self, tree: Tree) -> dict[str, Any]:
-        """tree/(Tη), for a client's own number of steps T."""
+        """tree/(T′η), for a client's own number of steps T′."""
         return {
             name: array / (spread(self.steps, array) * self.local.rate)
             for name, array in tree.items()
@@ -168,7 +166,9 @@ class Recipe:
     objective: Objective = CROSS_ENTROPY
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone
+    own_frame: bool = False  # a client's rows are scaled by its class frequencies, in its test too
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
+    inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headstart import gradient
 from headstart.errors import DataError, HeadstartError
-from headstart.federation.protocol import Arrays, ClientData, Step, Upload, register_together
+from headstart.federation.protocol import Arrays, ClientData, Step, register_together
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
@@ -124,19 +124,26 @@ def broadcast(
 # -- on a client -----------------------------------------------------------------------------------
 
 
-@register_together("update")
+# What a client keeps for a training: it does not change, and is sent once.
+KEPT = ("personal", "frozen", "classes")
+NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how many, Σ‖δ‖², Σ loss
+_SHOWS = "a row of {} is a sum of features"
+
+
+@register_together("update", Vectors, discloses=_SHOWS.format("an update"), kept=KEPT, fused=True)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
-    """The sum of [w·δ, extra…] and of [w, 1, ‖δ‖², loss]; zeros of clients without samples.
+) -> Iterator[tuple[tuple[str, ...], Vectors]]:
+    """The sums of w·δ, of the extras and of NUMBERS; zeros of clients without samples.
 
     ‖δ‖² is that of learned parameters, and extras are about them: zeros stand for the others, and
     for what is not asked for.
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
-    more = 0 if at is None else diagnose.NUMBERS
-    answers = [_silence(job, 1 + len(job.recipe.extra_names), 4 + more)]
+    rows = ("update", *sorted(job.recipe.extra_names))
+    names = NUMBERS if at is None else (*NUMBERS, *diagnose.SUMS)
+    answers = [_silence(job, rows, names)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:
         members, group = [clients[name] for name in part[0]], part[1]
@@ -145,7 +152,7 @@ def _update(
             answer = _answer(job, group, told, trained, params.get("watch", False))
             if at is not None:
                 seen = diagnose.diagnosed(job.model, group, told, trained, words, at)
-                answer = Vectors(answer.vectors, np.concatenate([answer.numbers, seen]))
+                answer = Vectors(answer.vectors, np.append(answer.numbers, seen), rows, names)
             sent = {"": torch.from_numpy(answer.vectors)}
             finite(f"round {told.round + 1}", job.training.rate, (sent, *trained.memory.values()))
             keep(job, trained, members)
@@ -180,7 +187,7 @@ def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -
     squares = sum(_square(moved[name]) for name in names.steered if job.recipe.lengths)
     loss = _loss(job, group, told) if watch else 0.0
     numbers = np.array([weights.sum(), len(weights), squares, loss], np.float64)
-    return Vectors(np.stack(rows), numbers)
+    return Vectors(np.stack(rows), numbers, ("update", *sorted(trained.extra)), NUMBERS)
 
 
 def _square(array: Tensor) -> float:
@@ -192,13 +199,13 @@ def _square(array: Tensor) -> float:
 def _sent(answers: Sequence[Vectors]) -> Vectors:
     """Their sum, at the four bytes a number that a client sends."""
     total = Vectors.total(answers)
-    return Vectors(total.vectors.astype(np.float32), total.numbers)
+    return Vectors(total.vectors.astype(np.float32), total.numbers, total.rows, total.names)
 
 
-def _silence(job: Job, rows: int, numbers: int) -> Vectors:
+def _silence(job: Job, rows: tuple[str, ...], names: tuple[str, ...]) -> Vectors:
     """What a client without samples says."""
     size = sum(math.prod(job.model.shapes[name]) for name in job.names.shared)
-    return Vectors(np.zeros((rows, size), np.float32), np.zeros(numbers))
+    return Vectors(np.zeros((len(rows), size), np.float32), np.zeros(len(names)), rows, names)
 
 
 def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[np.float32]:
@@ -208,15 +215,18 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
-@register_together("gradient")
+@register_together(
+    "gradient", Vectors, discloses=_SHOWS.format("a gradient"), kept=KEPT, fused=True
+)
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
-) -> Iterator[Upload]:
+) -> Iterator[tuple[tuple[str, ...], Vectors]]:
     """The sum of the clients' mean gradients at the received model, and how many they are."""
     with torch.no_grad():
         job = Job.of(params["job"])
         told, steered = heard(job, words, params["round"]), job.names.steered
-        answers = [_silence(job, 1, 1)]
+        called = ("gradient",), ("clients",)
+        answers = [_silence(job, *called)]
         size = answers[0].vectors.shape[1]
         for ids, group in groups(job, clients, words["classes"]):
             at = {**told.params, **{n: told.params[n].clone() for n in job.model.statistics}}
@@ -225,8 +235,8 @@ def _gradient(
                 found = job.model.gradient(job.recipe.objective, at, steered, batch, known)
                 row = _sum(each(whole, found))
                 row = np.pad(row, (0, size - len(row)))
-                answers.append(Vectors(row[None], np.zeros(1)))
-            answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]))
+                answers.append(Vectors(row[None], np.zeros(1), *called))
+            answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]), *called)
         yield tuple(clients), _sent(answers)
 
 

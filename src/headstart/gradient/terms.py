@@ -13,6 +13,7 @@ from typing import Any
 
 from headstart.errors import HeadstartError
 from headstart.gradient.checks import share
+from headstart.gradient.objectives import LOSSES, term_names
 from headstart.gradient.recipe import (
     Correction,
     End,
@@ -25,27 +26,17 @@ from headstart.gradient.recipe import (
     plain,
 )
 from headstart.gradient.tree import Tree, add, minus, only
-from headstart.heads.base import choice
-
-# Temperatures as in the papers: FedNTD's 3 (also of KD, which shares its code), MOON's 0.5.
-TERMS = {
-    "kd": Term("kd", tau=3.0),
-    "ntd": Term("ntd", tau=3.0),
-    "ld": Term("ld"),
-    "moon": Term("moon", tau=0.5),
-    "fd": Term("fd"),
-}
-NAMES = ("none", "prox", *TERMS)
+from headstart.registry import folded
 
 
 def with_term(recipe: Recipe, term: Term) -> Recipe:
-    """One more term; of weight 0, none. MOON's clients remember their last model."""
+    """One more term; of weight 0, none. Clients keep their last model for those that look at it."""
     if not term.weight:
         return recipe
     if term.name == "prox":
         return _pulled(recipe, term.weight)
     changed = replace(recipe, objective=(*recipe.objective, term))
-    if term.name != "moon":
+    if LOSSES[term.name].references < 2:
         return changed
 
     def remember(end: End) -> dict[str, Tree]:
@@ -55,17 +46,25 @@ def with_term(recipe: Recipe, term: Term) -> Recipe:
 
 
 def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
-    """β·objective + (1−β)·term; a term's name in any case, FD as fd."""
-    name = str(name).casefold()
-    choice("term", name, NAMES)
+    """β·objective + (1−β)·term; a term by its name."""
+    name = _term_named(str(name))
     share("mix", beta)
     if name == "none":
         return recipe
     if name in {term.name for term in recipe.objective} or (name == "prox" and recipe.pull):
         raise HeadstartError(f"term: expected another than {name}, which this method has already")
     less = tuple(replace(term, weight=beta * term.weight) for term in recipe.objective)
-    term = replace(TERMS.get(name, Term(name)), weight=1 - beta)
+    term = Term(name, 1 - beta) if name == "prox" else LOSSES[name].term(name, 1 - beta)
     return with_term(replace(recipe, objective=less), term)
+
+
+def _term_named(said: str) -> str:
+    """The name of a term, however it is written."""
+    if folded(said) in ("none", "prox"):
+        return folded(said)
+    if said not in LOSSES or not LOSSES[said].references:
+        raise HeadstartError(f"term: expected one of {', '.join(term_names())}, got {said!r}")
+    return LOSSES.entry(said).name
 
 
 def _pulled(recipe: Recipe, strength: float) -> Recipe:

@@ -53,7 +53,7 @@ class FedCOF:
         noise = (self.noise[0], float(self.noise[1])) if self.noise else None
         return ClientMeans.measure(features, labels, means=self.means, noise=noise, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return d * own * self.means
 
     def solve(self, total: ClientMeans) -> LinearHead:

@@ -28,7 +28,7 @@ class FedNCM:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return d * every
 
     def solve(self, total: ClassSums) -> LinearHead:

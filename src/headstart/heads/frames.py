@@ -40,7 +40,7 @@ class Frame(ABC):
         """The counts of the client's classes, nothing of its features."""
         return ClassSums.measure(features, labels, sums=False, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return 0
 
     def solve(self, total: ClassSums) -> LinearHead:

@@ -33,6 +33,7 @@ class LDA:
 
     name: ClassVar[str] = "lda"
     title: ClassVar[str] = "LDA / FedCGS"
+    notation: ClassVar[str] = "LDA"
     statistic: ClassVar[type[Moments]] = Moments
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class LDA:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return d * (d + 1) / 2 + d * own
 
     def solve(self, total: Moments) -> LinearHead:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.files import write_bytes
@@ -76,7 +76,7 @@ class LinearHead:
 
     def probabilities(self, features: ArrayLike) -> Array:
         """softmax(scores / T); the temperature must have been calibrated."""
-        return np.asarray(softmax(self.scores(features) / self._calibrated(), axis=1))
+        return np.asarray(scipy.special.softmax(self.scores(features) / self._calibrated(), axis=1))
 
     def accuracy(self, features: ArrayLike, labels: ArrayLike) -> float:
         scores, y = self._scored(features, labels)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from headstart.heads import name_of
 from headstart.statistics.base import Statistic
 
 
 def provenance(head: Any, total: Statistic, **solved: float) -> dict[str, Any]:
     """Plain values that travel with a saved head."""
     return {
-        "method": head.name,
+        "method": name_of(head),
         "settings": dataclasses.asdict(head),
         "solved": solved,
         "total": total.digest(),

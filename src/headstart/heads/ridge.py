@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
-from scipy.linalg.lapack import dpotri
 
 from headstart.errors import SolveError
 from headstart.statistics.moments import Moments
@@ -55,7 +54,9 @@ def within_scatter(a: Array, b: Array, g: Array) -> Array:
 
 def solve(matrix: Array, rhs: Array, ridge: float) -> Array:
     """W = (M + λI)⁻¹Bᵀ, one row a class; a clear error when M + λI is not positive."""
-    weights = np.asarray(cho_solve(_factor(matrix, ridge), rhs.T, check_finite=False)).T
+    weights = np.asarray(
+        scipy.linalg.cho_solve(_factor(matrix, ridge), rhs.T, check_finite=False)
+    ).T
     if not np.isfinite(weights).all():
         raise SolveError(
             f"ridge: λ = {ridge:g} gives weights that are not finite; give a larger one"
@@ -65,7 +66,7 @@ def solve(matrix: Array, rhs: Array, ridge: float) -> Array:
 
 def inverse(matrix: Array, ridge: float) -> Array:
     """(M + λI)⁻¹."""
-    found, _ = dpotri(_factor(matrix, ridge)[0], lower=1)
+    found, _ = scipy.linalg.lapack.dpotri(_factor(matrix, ridge)[0], lower=1)
     return np.tril(found) + np.tril(found, -1).T
 
 
@@ -73,8 +74,8 @@ def _factor(matrix: Array, ridge: float) -> tuple[Array, bool]:
     shifted = matrix.copy()
     shifted[np.diag_indices_from(shifted)] += ridge
     try:
-        return cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+        return scipy.linalg.cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
         raise SolveError(
             f"ridge: with λ = {ridge:g} the matrix of dimension {len(matrix)} is not positive "
             f"definite; give a larger ridge (or ridge='gcv'), or fewer, less repetitive features"
@@ -97,7 +98,7 @@ class RidgePath:
 
 def ridge_path(equations: Normal, points: int = 121) -> RidgePath:
     """GCV over a grid of λ spanning the spectrum of A, from one eigendecomposition."""
-    values, vectors = eigh(equations.matrix, check_finite=False, driver="evd")
+    values, vectors = scipy.linalg.eigh(equations.matrix, check_finite=False, driver="evd")
     values = np.maximum(values, 0.0)
     # Bounded below: where the dimension reaches n, RSS and 1 − df/n both vanish as λ → 0.
     top = max(float(values[-1]), 1e-100)  # features all zero: any λ does

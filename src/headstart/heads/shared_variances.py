@@ -41,7 +41,7 @@ class SharedVariances:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, squares=self.kind, **how)
 
-    def numbers(self, d: int, own: int, every: int) -> float:
+    def numbers(self, d: int, own: float, every: int) -> float:
         return (d + (d if self.kind == "diagonal" else 1)) * own
 
     def solve(self, total: ClassSums) -> LinearHead:

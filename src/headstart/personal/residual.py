@@ -19,9 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
-from scipy.special import log_softmax
 
 from headstart.errors import DataError
 from headstart.heads.leverage import Leverage
@@ -65,7 +64,9 @@ def spectrum(features: Array) -> Spectrum:
     mean = features.mean(axis=0)
     z = features - mean
     few = len(z) <= z.shape[1]
-    values, vectors = eigh(z @ z.T if few else z.T @ z, check_finite=False, driver="evd")
+    values, vectors = scipy.linalg.eigh(
+        z @ z.T if few else z.T @ z, check_finite=False, driver="evd"
+    )
     kept = values > _ZERO * max(float(values[-1]), np.finfo(np.float64).tiny)
     values, vectors = values[kept], vectors[:, kept]
     roots = np.sqrt(values)
@@ -135,7 +136,7 @@ class Problem:
 
     def _judge(self, mu: float, scores: Array) -> Choice:
         hits = int((scores.argmax(axis=1) == self.truth).sum())
-        logs = log_softmax(scores / (self.head.temperature or 1.0), axis=1)
+        logs = scipy.special.log_softmax(scores / (self.head.temperature or 1.0), axis=1)
         return Choice(float(mu), hits, -float(logs[np.arange(len(logs)), self.truth].sum()))
 
 

@@ -4,12 +4,6 @@ docs/secure.md says what that protects against and what not. Needs `cryptography
 ChaCha20, Ed25519) and `pycryptodome` (Shamir's shares).
 """
 
-from importlib.util import find_spec
+from headstart.optional import check
 
-from headstart.errors import HeadstartError
-
-for _module, _package in (("cryptography", "cryptography"), ("Crypto", "pycryptodome")):
-    if find_spec(_module) is None:
-        raise HeadstartError(
-            f'{_package} is needed here and not installed: pip install "headstart[secure]"'
-        )
+check("secure")

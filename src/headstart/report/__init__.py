@@ -1,7 +1,7 @@
-"""One self-contained HTML page a run: figures, tables and what the numbers do not protect."""
+"""One self-contained page for one result or many; figures and numbers as files beside it."""
 
 from __future__ import annotations
 
-from headstart.report.html import write_report
+from headstart.report.pages import figure, page, write_report
 
-__all__ = ["write_report"]
+__all__ = ["figure", "page", "write_report"]

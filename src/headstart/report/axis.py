@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.report.svg import GRID
+from headstart.report.drawing import GRID
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +35,15 @@ def line(at: int) -> dict[str, Any]:
         "markersize": 4,
         "markevery": [-1],
     }
+
+
+def curve(axes: Axes, rows: Array, **look: Any) -> None:
+    """Rows (x, mean, deviation, …): a line and, with seeds, a band of one standard deviation."""
+    x, mean, spread = rows.T[:3]
+    if spread.any():
+        edges = (mean - spread, mean + spread)
+        axes.fill_between(x, *edges, color=look["color"], alpha=0.15, linewidth=0, zorder=1)
+    axes.plot(x, mean, zorder=3, **look)
 
 
 def legend(figure: Figure, axes: Axes | None = None) -> int:

@@ -1,122 +1,85 @@
-"""A grid of runs as tables: rows × columns, the paper's numbers beside; CSV, Markdown, HTML."""
+"""A grid of runs as tables: rows × columns, the paper's numbers beside; CSV, Markdown, the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headstart.files import write_text
-from headstart.report import compare_plots as plots
-from headstart.report.diagnoses import diagnoses
-from headstart.report.html import render
-from headstart.report.markup import card, figure, section, table
-from headstart.report.outcomes import Rows, as_csv
-from headstart.report.values import MISSING, number
+from headstart.report.comparison_table import Cell, Table, number_text
+from headstart.report.format import MISSING
+from headstart.report.pages import write_report
+from headstart.report.tables import as_csv, as_markdown
+from headstart.results import RunResult
+
+_HEADER = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "pipeline")
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One cell: its place, what came out (a share), and what the paper has (%)."""
+class CellResult:
+    """One cell: its place, what came out (a share), what the paper has (%), or why nothing came."""
 
     table: str
     row: str
     column: str
-    accuracy: float | None
-    paper: float | None = None
+    pipeline: str
+    accuracy: float | None = None
     deviation: float | None = None  # over clients
+    paper: float | None = None
     failed: str = ""
-    results: Mapping[str, Any] = field(default_factory=dict)
+    result: RunResult | None = None
 
     def text(self) -> str:
         """Ours, and the paper's in parentheses."""
-        if self.failed:
-            ours = "diverged"
-        elif self.accuracy is None:
-            ours = MISSING
-        else:
-            ours = f"{100 * self.accuracy:.2f}"
-            ours += "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
+        ours = "diverged" if self.failed else number_text(self.accuracy, 0.01, ".2f")
+        ours += "" if self.deviation is None else f" ± {100 * self.deviation:.2f}"
         return ours if self.paper is None else f"{ours} ({self.paper:.2f})"
 
-
-def long_rows(shown: Sequence[Shown]) -> Rows:
-    """Every cell a row, for programs."""
-    header = ("table", "row", "column", "accuracy %", "± %", "paper %", "seconds", "sentence")
-    body = [
-        (
-            one.table,
-            one.row,
-            one.column,
-            *(
-                MISSING if value is None else f"{100 * value:.2f}"
-                for value in (one.accuracy, one.deviation)
-            ),
-            MISSING if one.paper is None else f"{one.paper:.2f}",
-            _seconds(one.results.get("seconds")),
-            str(one.results.get("sentence") or ""),
+    @property
+    def line(self) -> tuple[str, ...]:
+        """A row for programs."""
+        seconds = self.result.runs[0].seconds if self.result else None
+        return (
+            *(self.table, self.row, self.column),
+            *(number_text(value, 0.01, ".2f") for value in (self.accuracy, self.deviation)),
+            number_text(self.paper, form=".2f"),
+            number_text(seconds, form=".1f"),
+            self.pipeline,
         )
-        for one in shown
-    ]
-    return Rows(header, body)
 
 
-def _seconds(value: Any) -> str:
-    return MISSING if number(value) is None else f"{value:.1f}"
-
-
-def tables(shown: Sequence[Shown]) -> dict[str, Rows]:
+def grid_tables(cells: Sequence[CellResult]) -> list[Table]:
     """Rows × columns of each table, in the order in which they came."""
-    found = {}
-    for name in dict.fromkeys(one.table for one in shown):
-        cells = {(one.row, one.column): one.text() for one in shown if one.table == name}
-        columns = list(dict.fromkeys(column for _, column in cells))
-        body = [
-            (row, *(cells.get((row, column), MISSING) for column in columns))
-            for row in dict.fromkeys(row for row, _ in cells)
+    found = []
+    for title in dict.fromkeys(one.table for one in cells):
+        texts = {(one.row, one.column): one.text() for one in cells if one.table == title}
+        header = list(dict.fromkeys(column for _, column in texts))
+        rows = [
+            (row, [Cell(texts.get((row, column), MISSING)) for column in header])
+            for row in dict.fromkeys(row for row, _ in texts)
         ]
-        found[name] = Rows(("", *columns), body)
+        beside = any(one.table == title and one.paper is not None for one in cells)
+        what = "accuracy in %" + (", in parentheses that of the paper" if beside else "")
+        found.append(Table("", header, rows, title=f"{title}: {what}"))
     return found
 
 
-def as_markdown(shown: Sequence[Shown]) -> str:
-    parts = []
-    for name, rows in tables(shown).items():
-        lines = [rows.header, tuple("---" for _ in rows.header), *rows.body]
-        parts.append(f"{name}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
-    return "\n".join(parts)
+def write_tables(cells: Sequence[CellResult], root: Path) -> None:
+    """grid.csv and grid.md."""
+    write_text(root / "grid.csv", as_csv([_HEADER, *(one.line for one in cells)]))
+    parts = [f"{table.title}\n\n{as_markdown(table.text)}" for table in grid_tables(cells)]
+    write_text(root / "grid.md", "\n".join(parts))
 
 
-def write_grid(shown: Sequence[Shown], root: Path, title: str) -> None:
-    """grid.csv, grid.md and grid.html."""
-    write_text(root / "grid.csv", as_csv(long_rows(shown)))
-    write_text(root / "grid.md", as_markdown(shown))
-    write_text(root / "grid.html", page(shown, title))
-
-
-def page(shown: Sequence[Shown], title: str) -> str:
-    cards = [
-        card(table(rows.header, rows.body), title=name, wide=True)
-        for name, rows in tables(shown).items()
-    ]
-    lead = (
-        "Accuracy in %; in parentheses the paper's: CIFAR-100, MobileNet, 320 rounds, whatever ran "
-        "here."
-    )
-    several = len(cards) > 1  # in a legend a cell is where it stands
-    places = [(one.row, one.column, *([one.table] if several else ())) for one in shown]
-    named = [
-        {**one.results, "sentence": ", ".join(place)}
-        for one, place in zip(shown, places, strict=True)
-        if not one.failed
-    ]
-    told = {"sentences": named}
-    curves = figure(plots.by_round(told), "Every cell by round.") if len(shown) <= 16 else ""
-    bodies = [
-        section(title, lead, *cards),
-        section("Curves", "The outside test set.", curves),
-        diagnoses(named),
-    ]
-    done = f"{len(shown)} cells."
-    return render(title, done, (), bodies, "Headstart.")
+def write_grid(cells: Sequence[CellResult], root: Path, title: str) -> None:
+    """The report of all cells that have a result, under the tables; in legends, by their place."""
+    tables = grid_tables(cells)
+    shown: dict[str, tuple[str, RunResult]] = {}
+    for one in cells:
+        if one.result is not None:
+            place = (one.row, one.column, *([one.table] if len(tables) > 1 else ()))
+            shown.setdefault(one.pipeline, (" / ".join(place), one.result))
+    if shown:
+        labels, results = zip(*shown.values(), strict=True)
+        write_report(results, root, title=title, labels=labels, grid=tables)

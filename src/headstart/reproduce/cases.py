@@ -12,10 +12,11 @@ from headstart import threads
 from headstart.data.datasets import Dataset
 from headstart.data.partition import Partition, dirichlet
 from headstart.federation import steps
-from headstart.federation.protocol import ClientData
+from headstart.federation.protocol import Answer, ClientData
 from headstart.federation.simulator import Simulator
 from headstart.heads.linear import LinearHead
 from headstart.reproduce.table import Features
+from headstart.statistics.exact import bound_for
 
 CLIENTS, ALPHA = 100, 0.1
 
@@ -65,9 +66,8 @@ def fedcof_clients(case: Case, seed: int) -> Simulator:
     return federation(case.train, split, seed)
 
 
-def asked(simulator: Simulator, head: Any) -> Any:
-    """Every client once, through the wire: the total of what `head` needs."""
-    simulator.sent.clear()
+def asked(simulator: Simulator, head: Any) -> Answer:
+    """Every client once, through the wire: the total of what `head` needs, and its bytes."""
     return simulator.total(steps.measure(head))
 
 
@@ -78,10 +78,9 @@ def solved(head: Any, total: Any) -> LinearHead:
 
 def federated(simulator: Simulator, head: Any) -> LinearHead:
     """Ask and solve."""
-    return solved(head, asked(simulator, head))
+    return solved(head, asked(simulator, head).statistic)
 
 
 def lattice_bound(data: Dataset) -> float:
     """The power of two that the features stay within: a public constant of an exact federation."""
-    largest = float(np.abs(data.features).max(initial=0.0))
-    return float(2.0 ** np.ceil(np.log2(largest))) if largest > 0 else 1.0
+    return bound_for(data.features)

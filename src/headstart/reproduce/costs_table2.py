@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from headstart.data.partition import read_sizes
 from headstart.errors import DataError
@@ -203,7 +203,7 @@ def classes_held(sizes: Ints, mean: float) -> Ints:
     most = 1e9
     if shown(most).mean() <= mean:  # no two samples of a client share a class
         return sizes.copy()
-    m = brentq(lambda m: float(shown(m).mean()) - mean, 1 + 1e-9, most)
+    m = scipy.optimize.brentq(lambda m: float(shown(m).mean()) - mean, 1 + 1e-9, most)
     return np.clip(np.rint(shown(float(m))), 1, sizes).astype(np.int64)
 
 

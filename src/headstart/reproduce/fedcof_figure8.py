@@ -31,9 +31,10 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
         for seed in range(seeds):
             simulator = fedcof_clients(case, seed)
             for done, (name, head) in enumerate(HEADS.items(), 1):
-                total = asked(simulator, head)
+                answer = asked(simulator, head)
+                total = answer.statistic
                 sheet.add(name, case.name, case.accuracy(solved(head, total)))
-                sheet.add(f"{name}: sent", case.name, sum(simulator.sent.values()) / 1e6, "MB")
+                sheet.add(f"{name}: sent", case.name, answer.up / 1e6, "MB")
                 if isinstance(head, FedCOF):
                     each = np.unique(total.labels, return_counts=True)[1]
                     sheet.add(f"{name}: rows a class", case.name, each.mean(), "means")

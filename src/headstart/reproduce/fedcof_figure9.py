@@ -21,7 +21,9 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
     for case in cases(features):
         for seed in range(seeds):
             simulator = fedcof_clients(case, seed)
-            sheet.add(COUNT, case.name, asked(simulator, FedCOF()).counts.mean(), "samples")
+            sheet.add(
+                COUNT, case.name, asked(simulator, FedCOF()).statistic.counts.mean(), "samples"
+            )
             for done, (name, head) in enumerate(heads.items(), 1):
                 sheet.add(name, case.name, case.accuracy(federated(simulator, head)))
                 progress(f"{case.name} {seed + 1}/{seeds}", done, len(heads))

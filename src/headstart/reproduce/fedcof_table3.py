@@ -69,15 +69,14 @@ def one_seed(case: Case, seed: int, sheet: Sheet) -> None:
     simulator = fedcof_clients(case, seed)
     own = [len(np.unique(client.labels)) for client in simulator.data.values()]
     second = asked(simulator, Fed3R())
-    sent = sum(simulator.sent.values())
     totals: dict[str, tuple[Any, Any, int]] = {
-        "Fed3R": (Fed3R(), second, sent),
-        "FedCOF oracle": (ORACLE, second, sent),
+        "Fed3R": (Fed3R(), second.statistic, second.up),
+        "FedCOF oracle": (ORACLE, second.statistic, second.up),
     }
     others: dict[str, Any] = {"FedNCM": FedNCM(), "FedCOF": FedCOF(shrinkage=0.1, ridge=0.01)}
     for name, head in others.items():
-        total = asked(simulator, head)
-        totals[name] = (head, total, sum(simulator.sent.values()))
+        answer = asked(simulator, head)
+        totals[name] = (head, answer.statistic, answer.up)
     for name in ("FedNCM", "Fed3R", "FedCOF", "FedCOF oracle"):
         head, total, sent = totals[name]
         formula = 4 * sum(numbers(name, case.train.dimension, k) for k in own)

@@ -17,7 +17,7 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
     sheet = Sheet()
     for case in cases(features):
         for seed in range(seeds):
-            means = asked(fedcof_clients(case, seed), FedCOF())
+            means = asked(fedcof_clients(case, seed), FedCOF()).statistic
             for gamma in GAMMAS:
                 head = FedCOF(shrinkage=gamma, ridge=0.01)
                 sheet.add(f"γ = {gamma:g}", case.name, case.accuracy(solved(head, means)))

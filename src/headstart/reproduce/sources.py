@@ -8,8 +8,8 @@ from pathlib import Path
 
 from headstart.data.datasets import Dataset
 from headstart.errors import HeadstartError
+from headstart.pipeline.inputs import read
 from headstart.reproduce.table import Progress
-from headstart.runs.inputs import read
 
 # Below the folder that HEADSTART_DATA names (default ../shared/data).
 USUAL = {"cub200": "cub200_features/cub200_mobilenet_v2.npz", "pacs": "pacs/pacs_160.zip"}

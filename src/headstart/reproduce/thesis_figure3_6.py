@@ -11,7 +11,7 @@ from typing import Any
 
 from headstart.data.partition import dirichlet_client
 from headstart.federation import steps
-from headstart.federation.simulator import Sync
+from headstart.federation.grouped import Grouped
 from headstart.heads.fed3r import Fed3R
 from headstart.reproduce.cases import Case, cases, federation, lattice_bound, solved
 from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, settings
@@ -39,7 +39,7 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
 def one_split(case: Case, alpha: float, seed: int, sheet: Sheet, progress: Progress) -> str:
     """Accuracy after some rounds; the digest of the final total."""
     split = dirichlet_client(case.train.labels, CLIENTS, alpha=alpha, seed=seed)
-    sync = Sync(federation(case.train, split, seed), SIZE, seed=seed)
+    sync = Grouped(federation(case.train, split, seed), SIZE, seed=seed)
     bound = max(lattice_bound(case.train), lattice_bound(case.test))
     total: Any = None
     for number, total in enumerate(running(sync, bound), 1):
@@ -53,11 +53,12 @@ def one_split(case: Case, alpha: float, seed: int, sheet: Sheet, progress: Progr
     return str(total.digest())
 
 
-def running(sync: Sync, bound: float) -> Iterator[Any]:
+def running(sync: Grouped, bound: float) -> Iterator[Any]:
     """The sum of all groups so far, after each round, on the lattice."""
     so_far: Any = None
-    for _, group in sync.uploads(steps.measure(HEAD, exact=True, bound=bound)):
-        so_far = group if so_far is None else so_far + group
+    for group in sync.answers(steps.measure(HEAD, exact=True, bound=bound)):
+        sum_ = group.statistic
+        so_far = sum_ if so_far is None else so_far + sum_
         yield so_far
 
 

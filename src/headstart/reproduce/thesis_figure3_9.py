@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from headstart.data.heterogeneity import rounds_to_see
 from headstart.data.partition import dirichlet_client
-from headstart.federation.simulator import Sync
+from headstart.federation.grouped import Grouped
 from headstart.reproduce.cases import Case, cases, federation, lattice_bound, solved
 from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
 from headstart.reproduce.thesis_figure3_6 import HEAD, running
@@ -34,7 +34,7 @@ def one_plan(
 ) -> str:
     """Rounds until all have spoken, and accuracy on the way; the digest of the final total."""
     split = dirichlet_client(case.train.labels, CLIENTS, alpha=ALPHA, seed=seed)
-    sync = Sync(federation(case.train, split, seed), size, replace=again, seed=seed)
+    sync = Grouped(federation(case.train, split, seed), size, replace=again, seed=seed)
     rounds = sum(1 for _ in sync.groups(sync.clients))
     name = f"κ = {size}, {'with' if again else 'without'} replacement"
     bound = max(lattice_bound(case.train), lattice_bound(case.test))

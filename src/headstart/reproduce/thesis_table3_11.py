@@ -55,7 +55,7 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
             for done, (variant, shares) in enumerate(VARIANTS.items(), 1):
                 train = case.train.subset(imbalanced(case.train.labels, shares, seed))
                 split = dirichlet_client(train.labels, CLIENTS, alpha=0, seed=seed)
-                total = asked(federation(train, split, seed), Fed3R())
+                total = asked(federation(train, split, seed), Fed3R()).statistic
                 for normalize in (True, False):
                     model = solved(Fed3R(ridge=0.01, normalize=normalize), total)
                     name = f"{variant}, {'' if normalize else 'not '}normalized"

@@ -32,11 +32,11 @@ class Trial:
 
     def total(self, head: Any) -> Any:
         """What the head needs, of the parts that are not held out."""
-        return asked(self.kept, head)
+        return asked(self.kept, head).statistic
 
     def whole(self, head: Any, part: Any) -> Any:
         """The sum of everything: `part`, and what was held out."""
-        return part + asked(self.rest, head)
+        return part + asked(self.rest, head).statistic
 
     def accuracies(self, models: Sequence[LinearHead]) -> list[float]:
         """Percent of the held-out samples each model gets right; one feature map for all."""
@@ -47,7 +47,7 @@ class Trial:
             "bias": np.stack([model.bias for model in models]),
             "classes": first.classes,
         }
-        tested, *hits = self.kept.total(step, broadcast).values.tolist()
+        tested, *hits = self.kept.total(step, broadcast).statistic.values.tolist()
         return [100 * hit / max(tested, 1.0) for hit in hits]
 
 
@@ -67,7 +67,7 @@ def trial(train: Dataset, split: Partition, fraction: float, seed: int) -> Trial
     return Trial(Simulator(clients, seed), federation(train, held, seed))
 
 
-@register("validate")
+@register("validate", Tally, tests=True)
 def _validate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[held-out samples, hits of each head]."""
     z, y, heads = client.test_features, client.test_labels, broadcast["weights"]

@@ -47,6 +47,12 @@ class Lattice:
         return np.rint(np.asarray(features, np.float64) / self.step)
 
 
+def bound_for(features: NDArray[np.floating]) -> float:
+    """The least power of two that these features stay in."""
+    largest = float(np.abs(features).max(initial=0.0))
+    return float(2.0 ** np.ceil(np.log2(largest))) if largest > 0 else 1.0
+
+
 def check_total(n: int) -> None:
     """Refuse a sum that could leave 62 bits."""
     if n > MOST_SAMPLES:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotrf, dpstrf
 
 from headstart.errors import DataError, WireError
 from headstart.labels import Labels
@@ -140,9 +137,9 @@ def gram_of(
     for start in range(0, len(z), chunk):
         rows = change(z[start : start + chunk])
         rows = lattice.quantize(rows) if lattice else np.ascontiguousarray(rows, np.float64)
-        dsyrk(1.0, rows.T, beta=1.0, c=a.T, lower=1, overwrite_c=1)
+        scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=a.T, lower=1, overwrite_c=1)
         hot = np.ones(len(rows)), inverse[start : start + chunk], np.arange(len(rows) + 1)
-        b += np.asarray(sparse.csr_array(hot, shape=(len(rows), len(classes))).T @ rows)
+        b += np.asarray(scipy.sparse.csr_array(hot, shape=(len(rows), len(classes))).T @ rows)
         if lattice:
             total += a.astype(np.int64)
             a[:] = 0.0
@@ -182,16 +179,18 @@ def root(gram: Gram) -> Factor:
     """
     order = np.flatnonzero(np.diagonal(gram.a))
     rank, n, a = len(order), int(gram.counts.sum()), gram.a.T.astype(np.float64)
-    lower, failed = dpotrf(a[np.ix_(order, order)], lower=1)
+    lower, failed = scipy.linalg.lapack.dpotrf(a[np.ix_(order, order)], lower=1)
     sure = gram.dimension * np.finfo(float).eps * np.diagonal(a).max(initial=0.0)
     pivoted = failed or rank > n or not (np.diagonal(lower) ** 2 > sure).all()
     if pivoted:
-        lower, pivot, rank, _ = dpstrf(a, lower=1)
+        lower, pivot, rank, _ = scipy.linalg.lapack.dpstrf(a, lower=1)
         rank, order = min(int(rank), n), pivot - 1
         lower = np.tril(lower)[:, :rank]
     rz = np.zeros((rank, gram.dimension))
     rz[:, order] = lower.T
-    ry = solve_triangular(lower[:rank], gram.b.T[order[:rank]].astype(np.float64), lower=True)
+    ry = scipy.linalg.solve_triangular(
+        lower[:rank], gram.b.T[order[:rank]].astype(np.float64), lower=True
+    )
     if pivoted:  # back to a trapezoid in the features' own order
         q, r = np.linalg.qr(rz)
         sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)

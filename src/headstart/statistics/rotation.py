@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 
 def seed_of(secret: bytes, arrays: Sequence[NDArray[np.generic]]) -> bytes:
@@ -34,7 +34,7 @@ def uniform(key: bytes, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 def gaussian(key: bytes, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Standard normals, by inversion."""
-    return np.asarray(ndtri(uniform(key, shape)))
+    return np.asarray(scipy.special.ndtri(uniform(key, shape)))
 
 
 def haar(key: bytes, n: int) -> NDArray[np.float64]:

@@ -55,6 +55,7 @@ _DTYPES = {
 }
 _NO_DIGEST = "0" * 64
 _HEADER_LIMIT = 16_384
+_AXES_LIMIT = 2
 LABEL_LIMIT = 256
 _LABEL_ROOM = 2**24  # bytes; beyond, an array of the labels may be 32 times their text
 
@@ -138,12 +139,18 @@ def decode(
     kind = _check_metadata(header.pop("__metadata__", None), view[:start], view[start:], schemas)
     entries = _check_entries(header, len(view) - start)
     _check_schema(kind, entries, schemas[kind])
-    arrays = {
-        name: np.frombuffer(view[start + low : start + high], _DTYPES[dtype]).reshape(shape)
-        for name, (dtype, shape, low, high) in entries.items()
-    }
+    arrays = _views(view[start:], entries)
     _check_finite(arrays)
     return kind, arrays
+
+
+def decode_file(data: bytes, kind: str) -> dict[str, Array]:
+    """The arrays of a file that this machine wrote with `encode`, of any number, name and shape."""
+    view = memoryview(data)
+    header, start = _header(view, len(view))
+    _check_metadata(header.pop("__metadata__", None), view[:start], view[start:], {kind: {}})
+    entries = _check_entries(header, len(view) - start, axes=32)
+    return _views(view[start:], entries)
 
 
 def checked(kind: str, arrays: Arrays, schema: Schema) -> Arrays:
@@ -167,11 +174,11 @@ def _check_finite(arrays: Arrays) -> None:
             raise WireError("nonfinite", f"{name}: expected finite numbers, got NaN or infinity")
 
 
-def _header(view: memoryview) -> tuple[dict[str, Any], int]:
+def _header(view: memoryview, limit: int = _HEADER_LIMIT) -> tuple[dict[str, Any], int]:
     if len(view) < 8:
         raise WireError("malformed", f"message: expected at least 8 bytes, got {len(view)}")
     (length,) = struct.unpack("<Q", view[:8])
-    if length > min(_HEADER_LIMIT, len(view) - 8):
+    if length > min(limit, len(view) - 8):
         raise WireError("malformed", f"header: {length} bytes announced, {len(view) - 8} follow")
     try:
         header = _JSON.decode(str(view[8 : 8 + length], "utf-8"))
@@ -219,9 +226,17 @@ def _check_metadata(
 _Entry = tuple[str, tuple[int, ...], int, int]
 
 
-def _check_entries(header: dict[str, Any], size: int) -> dict[str, _Entry]:
+def _views(body: memoryview, entries: Mapping[str, _Entry]) -> dict[str, Array]:
+    """Read-only arrays, without a copy."""
+    return {
+        name: np.frombuffer(body[low:high], _DTYPES[dtype]).reshape(shape)
+        for name, (dtype, shape, low, high) in entries.items()
+    }
+
+
+def _check_entries(header: dict[str, Any], size: int, axes: int = _AXES_LIMIT) -> dict[str, _Entry]:
     """Types known, shapes whole numbers, offsets without gaps or overlaps up to the very end."""
-    entries = {name: _entry(name, info) for name, info in header.items()}
+    entries = {name: _entry(name, info, axes) for name, info in header.items()}
     end = 0
     for name, (dtype, shape, low, high) in sorted(entries.items(), key=lambda item: item[1][2:]):
         length = math.prod(shape) * _DTYPES[dtype].itemsize
@@ -233,13 +248,13 @@ def _check_entries(header: dict[str, Any], size: int) -> dict[str, _Entry]:
     return entries
 
 
-def _entry(name: str, info: Any) -> _Entry:
+def _entry(name: str, info: Any, axes: int) -> _Entry:
     if not isinstance(info, dict) or set(info) != {"dtype", "shape", "data_offsets"}:
         raise WireError("malformed", f"{name}: expected dtype, shape and data_offsets")
     dtype, shape, offsets = info["dtype"], info["shape"], info["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise WireError("dtype", f"{name}: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
-    if not _naturals(shape) or len(shape) > 2 or not _naturals(offsets) or len(offsets) != 2:
+    if not _naturals(shape) or len(shape) > axes or not _naturals(offsets) or len(offsets) != 2:
         raise WireError("malformed", f"{name}: shape and offsets must be whole numbers")
     return dtype, tuple(shape), offsets[0], offsets[1]
 

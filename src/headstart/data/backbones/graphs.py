@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
+from headstart.optional import require
 
 BATCH, IMAGES, FEATURES = "batch", "images", "features"
 _LANES = 4
@@ -24,8 +24,8 @@ _SIDECAR = b"\x0a\x08location\x12"  # the entry by which a tensor says that its 
 
 def export(module: Any, size: int, properties: Mapping[str, str]) -> bytes:
     """The module's graph from `images` to `features`, with its weights and these properties."""
-    torch = need("torch")
-    need("onnxscript")
+    torch = require("torch", "vision")
+    require("onnxscript")
     with _quiet():
         program = torch.onnx.export(
             module.eval(),
@@ -47,7 +47,7 @@ def serialize(model: Any, properties: Mapping[str, str]) -> bytes:
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
     del graph.value_info[:]
-    need("onnx").helper.set_model_props(model, dict(properties))
+    require("onnx").helper.set_model_props(model, dict(properties))
     try:
         return bytes(model.SerializeToString())
     except Exception as error:  # protobuf's limit of 2 GiB; its exception type depends on its build
@@ -70,7 +70,7 @@ def read(path: Path) -> bytes:
 
 def session(data: bytes, where: str, *, threads: int | None, batch: int) -> Any:
     """An onnxruntime session on the CPU, for batches of exactly this size."""
-    runtime = need("onnxruntime")
+    runtime = require("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads or 0  # 0: all cores
     options.inter_op_num_threads = 1

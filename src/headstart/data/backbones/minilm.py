@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import erf
 
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
+from headstart.optional import require
 
 Floats: TypeAlias = NDArray[np.float32]
 _TINY = np.float32(1e-12)  # added to variances, as in training
@@ -116,11 +116,11 @@ class Encoder:
 def _gelu(x: Floats) -> Floats:
     """x·Φ(x), exactly and not by its approximation with tanh."""
     half = np.float32(0.5)
-    return np.asarray(half * x * (1 + erf(x * np.sqrt(half))), np.float32)
+    return np.asarray(half * x * (1 + scipy.special.erf(x * np.sqrt(half))), np.float32)
 
 
 def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
-    library = need("safetensors")
+    library = require("safetensors")
     try:
         with library.safe_open(path, framework="numpy") as file:
             held = set(file.keys())

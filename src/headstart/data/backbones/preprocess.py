@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data import checks
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
+from headstart.optional import require
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -85,12 +85,13 @@ class Preprocess:
         longer = int(self.resize * max(image.size) / min(image.size))
         upright = image.width <= image.height
         size = (self.resize, longer) if upright else (longer, self.resize)
-        return image.resize(size, getattr(need("PIL.Image").Resampling, self.interpolation.upper()))
+        filters = require("PIL.Image").Resampling
+        return image.resize(size, getattr(filters, self.interpolation.upper()))
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
     """Upright, 8 bits, three channels; what is transparent becomes white."""
-    image = need("PIL.ImageOps").exif_transpose(image)
+    image = require("PIL.ImageOps").exif_transpose(image)
     if not min(image.size):
         raise DataError(f"image: expected pixels, got a size of {image.width}×{image.height}")
     if image.mode in _SIXTEEN_BIT:
@@ -100,7 +101,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     image = image.convert("RGBA")
-    white = need("PIL.Image").new("RGBA", image.size, "white")
+    white = require("PIL.Image").new("RGBA", image.size, "white")
     white.alpha_composite(image)
     return white.convert("RGB")
 
@@ -108,7 +109,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
 def _eight_bit(image: Image.Image) -> Image.Image:
     """65535 ↦ 255; Pillow's own conversion clips everything above 255 to white."""
     values = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
-    scaled: Image.Image = need("PIL.Image").fromarray(((values + 128) // 257).astype(np.uint8))
+    scaled: Image.Image = require("PIL.Image").fromarray(((values + 128) // 257).astype(np.uint8))
     return scaled
 
 

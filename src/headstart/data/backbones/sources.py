@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from headstart.data.backbones import graphs
 from headstart.data.backbones.catalogue import Network
-from headstart.data.backbones.need import need
 from headstart.data.backbones.weights import load_into
 from headstart.errors import DataError
 from headstart.files import write_bytes
 from headstart.memory import keep_freed
+from headstart.optional import require
 
 Images: TypeAlias = NDArray[np.float32]
 Run: TypeAlias = Callable[[Images], NDArray[Any]]
@@ -80,7 +80,7 @@ class Published:
         return lambda images: np.asarray(session.run([graphs.FEATURES], {graphs.IMAGES: images})[0])
 
     def _open_torch(self) -> Run:
-        torch, module = need("torch"), self.module()
+        torch, module = require("torch", "vision"), self.module()
         keep_freed()
 
         def run(images: Images) -> NDArray[Any]:

@@ -11,15 +11,14 @@ import hashlib
 import importlib.util
 import os
 import re
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.data.backbones.need import need
 from headstart.errors import DataError
 from headstart.files import write_bytes
+from headstart.optional import require
 
 _DIGEST = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")
 _SECONDS = 60
@@ -54,6 +53,8 @@ class WeightFile:
         yield hub_folder() / self.name
 
     def _download(self, url: str) -> Path:
+        import urllib.request  # half of the library's network code: only where it is used
+
         try:
             with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
                 data = answer.read()
@@ -159,7 +160,7 @@ def _refuse(path: Path, begin: str, found: str, why: str) -> None:
 
 def load_into(module: Any, path: Path) -> None:
     """The file's tensors into the module: the same names and shapes, nothing missing or left."""
-    torch = need("torch")
+    torch = require("torch", "vision")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damage provokes

@@ -2,8 +2,9 @@
 
     clientapp = "headstart.deploy.flower.client:app"
 
-What a node has is in its own configuration (`node.toml`), what it remembers of a training in
-Flower's state of this node, and its secret in a private file, so that a retry sends the same bytes.
+What a node has is in its own configuration (`node.toml`). Its secret, so that a retry sends the
+same bytes, and what it remembers of a training are in private files: Flower's state of a node ends
+with the run.
 """
 
 from __future__ import annotations
@@ -12,35 +13,33 @@ import json
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
-from headstart.deploy.door import check_small_client
-from headstart.deploy.flower.messages import Answer, Question
+from headstart.deploy.door import Refused, check_small_client
+from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
-from headstart.deploy.flower.settings import NodeSettings, told
+from headstart.deploy.flower.settings import NodeSettings, paths, told
 from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
-from headstart.deploy.steps import made_ready
 from headstart.errors import HeadstartError
-from headstart.federation.protocol import ClientData, Step, perform
-from headstart.files import write_text
+from headstart.federation.protocol import Arrays, ClientData, Step, perform, step_kind
+from headstart.files import write_bytes, write_text
+from headstart.registry import digest_of, load_plugin, read_plugin
+from headstart.statistics import wire
 from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
-_MEMORY, _OWN, _TRAINING = "headstart.memory", "headstart.own", "headstart.training"
+_OWN, _STATE = "headstart.own", "headstart.memories"
+_MEMORIES = "memories"
 
-_NUMBERS = ("calibrate", "personal", "home")  # answered with losses and hits, not with features
-_SHOWS = {
-    "update": "a row of an update is a sum of features",
-    "gradient": "a row of a gradient is a sum of features",
-    "channels": "the colours of so few images are told to all clients",
-}
 _ADVICE = (
     "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
     "or set small = true in node.toml, knowing what it shows"
@@ -52,7 +51,7 @@ def query(message: Message, context: Context) -> Message:
     return Message(content=answer(message, context).to_content(), reply_to=message)
 
 
-def answer(message: Message, context: Context) -> Answer:
+def answer(message: Message, context: Context) -> Reply:
     """What this client says to one question; a reason where it says nothing."""
     name, nonce = str(context.node_config.get("client", "")), ""
     try:
@@ -62,49 +61,77 @@ def answer(message: Message, context: Context) -> Answer:
         if question.news is not None:
             hear(node, question.news)
         if question.step is None:
-            return Answer(name, nonce=nonce)
+            return Reply(name, nonce=nonce)
+        load_plugins(node, question.plugins)
         samples = own_samples(node)
         payload = work(question, question.step, samples.client, node, context)
-        return Answer(name, payload, samples.extractor, nonce=nonce)
+        return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:
         log.error("headstart: %s", error)
         code = getattr(error, "code", "failed")
-        return Answer(name, code=code, text=str(error), nonce=nonce)
+        return Reply(name, code=code, text=str(error), nonce=nonce)
     except Exception as error:  # its text may hold samples: it stays in this node's own log
         log.exception("headstart: the step failed")
         text = f"client: failed ({type(error).__name__})"
-        return Answer(name, code="failed", text=text, nonce=nonce)
+        return Reply(name, code="failed", text=text, nonce=nonce)
+
+
+def load_plugins(node: NodeSettings, wanted: Mapping[str, str]) -> None:
+    """Load the files of this node's own configuration, if the server's bytes are among them."""
+    try:
+        own = {path: digest_of(read_plugin(path)) for path in paths(node.plugins)}
+    except HeadstartError as error:
+        raise _untold("plugins", error) from None
+    for name, digest in wanted.items():
+        if digest not in own.values():
+            same = [other for path, other in own.items() if Path(path).name == name]
+            got = f"another (SHA-256 {same[0][:12]}…)" if same else "none"
+            raise Refused(
+                "plugin",
+                f"plugins: expected the server's {name} (SHA-256 {digest[:12]}…), "
+                f"got {got} in node.toml",
+            )
+    try:
+        for path in own:
+            load_plugin(path)
+    except HeadstartError as error:
+        raise _untold("plugins", error) from None
+
+
+def _untold(what: str, error: HeadstartError) -> HeadstartError:
+    """An error that quotes what is on this node stays in the node's own log."""
+    log.error("headstart: %s", error)
+    return HeadstartError(f"{what}: cannot be used; the log of this node says why")
 
 
 def own_samples(node: NodeSettings) -> Samples:
-    """Errors of a reader quote what they read: they stay in this node's own log."""
     try:
         return load_samples(node)
     except HeadstartError as error:
-        log.error("headstart: %s", error)
-        raise HeadstartError("data: cannot be used; the log of this node says why") from None
+        raise _untold("data", error) from None
 
 
 def work(
     question: Question, step: Step, client: ClientData, node: NodeSettings, context: Context
 ) -> bytes:
     """The bytes of the answer to a step; what the client is to remember is put in its state."""
-    made_ready(step)
     may_send(step, client, node)
+    memories = remembered(node, context)
+    before = memories.at(question)
     own = ClientData(
         client.features,
         client.labels,
         client.test_features,
         client.test_labels,
         secret(node, context),
-        memory(question.training, context),
+        dict(before),
     )
     with threads.for_size(len(own.labels)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
-    if own.memory:
-        kept = {key: Array(array) for key, array in own.memory.items()}
-        context.state[_MEMORY] = ArrayRecord(kept)
+    changed = any(before.get(key) is not array for key, array in own.memory.items())
+    if question.training and (changed or memories.training != question.training):
+        remember(memories.after(question, own.memory), node, context)
     return data
 
 
@@ -114,16 +141,17 @@ def encoded(found: Summable, precision: str | None) -> bytes:
 
 
 def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
-    """R13: sums of few samples show them; the owner decides, and the default is no."""
-    if step.name in _NUMBERS:
+    """Sums of few samples show them; the owner decides, and the default is no."""
+    shows = step_kind(step.name).discloses
+    if not shows or step.silent:
         return
-    told = step.params
+    asked = step.params
     shown = check_small_client(
         client.labels,
-        heads.make(told["head"], dict(told["settings"])) if "head" in told else None,
+        heads.make(asked["head"], dict(asked["settings"])) if "head" in asked else None,
         client.features.shape[1],
         send_anyway=node.small,
-        shows=_SHOWS.get(step.name, ""),
+        shows="" if "head" in asked else shows,
         advice=_ADVICE,
     )
     for leak in shown:
@@ -139,15 +167,76 @@ def secret(node: NodeSettings, context: Context) -> bytes:
     return bytes(context.state.config_records[_OWN]["secret"])  # type: ignore[arg-type]
 
 
-def memory(training: str, context: Context) -> dict[str, NDArray[Any]]:
-    """What the client remembers of this training; another one's is put away."""
-    state = context.state
-    known = state.config_records.get(_TRAINING)
-    if known is None or known["name"] != training:
-        state[_TRAINING] = ConfigRecord({"name": training})
-        state.pop(_MEMORY, None)
-    kept = state.array_records.get(_MEMORY)
-    return {} if kept is None else {key: array.numpy() for key, array in kept.items()}
+@dataclass(frozen=True, eq=False)
+class Memories:
+    """What a node remembers of a training: after its answer of one turn, and before that answer.
+
+    Where the server has not heard that answer (it was lost, or the server died and goes on from a
+    checkpoint), the client goes back to what was before it.
+    """
+
+    training: str = ""
+    turn: int = 0
+    before_turn: int = 0
+    now: Arrays = field(default_factory=dict)
+    before: Arrays = field(default_factory=dict)
+
+    def at(self, question: Question) -> Arrays:
+        """The memories that a question finds; those of another training are put away."""
+        if self.training != question.training and not question.last:
+            return {}
+        if self.training == question.training and question.last >= self.before_turn:
+            return self.now if question.last >= self.turn else self.before
+        raise HeadstartError(
+            f"training: expected to go on after question {question.last}, of which this client "
+            "remembers nothing any more; begin a new training"
+        )
+
+    def after(self, question: Question, now: Arrays) -> Memories:
+        """With what the answer to a question leaves."""
+        known = question.training == self.training
+        turn = (self.turn if question.last >= self.turn else self.before_turn) if known else 0
+        return Memories(question.training, question.turn, turn, now, self.at(question))
+
+    def to_bytes(self) -> bytes:
+        about = {"training": self.training, "turn": self.turn, "before_turn": self.before_turn}
+        arrays = {
+            f"{place}/{name}": np.ascontiguousarray(array)
+            for place in ("now", "before")
+            for name, array in getattr(self, place).items()
+        }
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        return wire.encode(_MEMORIES, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Memories:
+        arrays = wire.decode_file(data, _MEMORIES)
+        about = json.loads(arrays.pop("about").tobytes())
+        places: dict[str, dict[str, NDArray[Any]]] = {"now": {}, "before": {}}
+        for key, array in arrays.items():
+            place, _, name = key.partition("/")
+            places[place][name] = array
+        return cls(**about, now=places["now"], before=places["before"])
+
+
+def remembered(node: NodeSettings, context: Context) -> Memories:
+    """In the node's private folder, which outlives a run; or in its state of this run."""
+    if node.folder:
+        path = _memories_path(node)
+        return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
+    kept = context.state.config_records.get(_STATE)
+    return Memories() if kept is None else Memories.from_bytes(bytes(kept["bytes"]))  # type: ignore[arg-type]
+
+
+def remember(memories: Memories, node: NodeSettings, context: Context) -> None:
+    if node.folder:
+        write_bytes(_memories_path(node), memories.to_bytes())
+    else:
+        context.state[_STATE] = ConfigRecord({"bytes": memories.to_bytes()})
+
+
+def _memories_path(node: NodeSettings) -> Path:
+    return private_folder(Path(node.folder).expanduser()) / "memories.safetensors"
 
 
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:

@@ -8,30 +8,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headstart.deploy.door import Refused
-from headstart.deploy.flower.grid import GridFederation
-from headstart.deploy.flower.messages import Answer
+from headstart.deploy.flower.federation import FlowerFederation
+from headstart.deploy.flower.messages import Reply
+from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger, Receipt
-from headstart.deploy.nodes import Registry, Trouble, online
+from headstart.deploy.nodes import ClientFailure, Registry, online
 from headstart.federation.protocol import Step
 
 TRIES = 3  # of a node that Flower could not reach
-Heard = Callable[[str, Receipt | Trouble], None]
+Heard = Callable[[str, Receipt | ClientFailure], None]
 
 
 @dataclass
 class Collection:
-    """The uploads of one run. `heard` is told of every accepted upload and of every trouble."""
+    """The uploads of one run. `heard` is told of every accepted upload and of every failure.
 
-    federation: GridFederation
+    `expected`: names of nodes that should come, of which one that waits tells who is not there.
+    """
+
+    federation: FlowerFederation
     ledger: Ledger
     registry: Registry
     heard: Heard
     wanted: int
     patience: float = 0.0
+    expected: Sequence[str] = ()
     refused: set[str] = field(default_factory=set)  # not asked again in this run
     tries: Counter[str] = field(default_factory=Counter)
 
@@ -41,7 +46,7 @@ class Collection:
         Once they are in, it waits no longer than `patience` for the rest.
         """
         asked: dict[str, str] = {}
-        began = time.monotonic()
+        began, wait = time.monotonic(), Waiting()
         until = began + self.federation.deadline
         while True:
             self._discover()
@@ -53,10 +58,26 @@ class Collection:
                 until = min(until, now + self.patience)
             if (enough and not asked) or now > until:
                 break
+            wait(*self._silent(asked.values()))
             time.sleep(self.federation.poll)
         for name in sorted(asked.values()):
             text = f"{name}: no answer in {time.monotonic() - began:.0f} s"
-            self._trouble(Trouble(name, "missing", text))
+            self._failed(ClientFailure(name, "missing", text))
+
+    def _silent(self, asked: Iterable[str]) -> tuple[dict[str, list[str]], str]:
+        """Whose uploads are not in, by what is known of them; and how many are."""
+        members = self.ledger.members()
+        absent = [
+            name
+            for name in dict.fromkeys((*self.expected, *self.registry.keys))
+            if name not in members and name not in self._online and not self._gone(name)
+        ]
+        silent = {"asked": sorted(asked), "not online": sorted(absent)}
+        lacking = self.wanted - len(members)
+        if not any(silent.values()) and lacking > 0:
+            others = f"{lacking} more node{'s' * (lacking > 1)}"
+            silent["not online"] = [others]
+        return silent, f"; {len(members)} of {self.wanted} uploads are in"
 
     def _discover(self) -> None:
         """Whoever is online now; those who were stay known, though they may not answer."""
@@ -67,9 +88,9 @@ class Collection:
             **{node.name: node.id for node in nodes},
         }
         self._online = [node.name for node in nodes]
-        for trouble in strangers:
-            if trouble.client not in self.refused:
-                self._trouble(trouble)
+        for failure in strangers:
+            if failure.client not in self.refused:
+                self._failed(failure)
 
     def _gone(self, name: str) -> bool:
         """A forgotten client is not asked, and its name is not written down again."""
@@ -88,9 +109,9 @@ class Collection:
     def step(self) -> Step:
         return Step("measure", self.ledger.contract.step)
 
-    def _take(self, name: str, found: Answer | Trouble) -> None:
-        if isinstance(found, Trouble):
-            self._trouble(found)
+    def _take(self, name: str, found: Reply | ClientFailure) -> None:
+        if isinstance(found, ClientFailure):
+            self._failed(found)
             return
         try:
             begun = bool(self.ledger.members())
@@ -100,21 +121,21 @@ class Collection:
             receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)
         except Refused as refused:
             self.federation.news[name] = {"refused": refused.code, "text": str(refused)}
-            self._trouble(Trouble(name, refused.code, f"{name}: {refused}"))
+            self._failed(ClientFailure(name, refused.code, f"{name}: {refused}"))
             return
         self.federation.news[name] = {"receipt": receipt.to_plain()}
         self.heard(name, receipt)
 
-    def _trouble(self, trouble: Trouble) -> None:
-        if trouble.code != "unreachable":  # which may pass; a refusal does not
-            self.refused.add(trouble.client)
-        self.federation.troubles.append(trouble)
-        self.heard(trouble.client, trouble)
+    def _failed(self, failure: ClientFailure) -> None:
+        if failure.code != "unreachable":  # which may pass; a refusal does not
+            self.refused.add(failure.client)
+        self.federation.failures.append(failure)
+        self.heard(failure.client, failure)
 
 
-def tell(federation: GridFederation, cohort: Sequence[str]) -> None:
+def tell(federation: FlowerFederation, cohort: Sequence[str]) -> None:
     """News that no other question will carry, to those of the cohort that it is for."""
-    for _ in federation.answers(None, cohort=[name for name in cohort if name in federation.news]):
+    for _ in federation.replies(None, cohort=[name for name in cohort if name in federation.news]):
         pass
 
 

@@ -19,6 +19,8 @@ from headstart.federation.protocol import Arrays, Step
 
 _ABOUT, _ARRAYS, _UPLOAD = "about", "arrays", "upload"
 _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
+VERSION = 2  # of questions and replies
+_TOLD = ("precision", "training", "turn", "last", "news", "nonce")
 _LONGEST = 20_000  # characters about an answer
 
 
@@ -31,27 +33,39 @@ class Question:
     """One thing asked of one client; without a step there is only news.
 
     `precision` is that of the wire. `training` names the training a client's memories belong to: a
-    client that hears a new name begins without memories. `news`: what became of its last upload.
+    client that hears a new name begins without memories. `turn` is its place among the questions of
+    that training, `last` the turn of this client's last answer that the server has (0: none), to
+    which a client goes back. `news`: what became of its last upload.
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
-    keep one node from answering a question to another whose identity it can guess.
+    keep one node from answering a question to another whose identity it can guess. `plugins`: the
+    server's (name → SHA-256), which the node compares with its own; it is never told to load any.
     """
 
     step: Step | None = None
     broadcast: Arrays = field(default_factory=dict)
     precision: str | None = None
     training: str = ""
+    turn: int = 0
+    last: int = 0
     news: Mapping[str, Any] | None = None
     nonce: str = ""
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
         """`arrays`: the broadcast as it was packed for another client."""
-        step = None if self.step is None else [self.step.name, dict(self.step.params)]
+        step = None
+        if self.step is not None:
+            step = [self.step.name, dict(self.step.params), self.step.silent]
         about = {
+            "version": VERSION,
             "step": step,
             "precision": self.precision,
             "training": self.training,
+            "turn": self.turn,
+            "last": self.last,
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
+            "plugins": dict(self.plugins),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
         return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
@@ -60,16 +74,24 @@ class Question:
     def from_content(cls, content: RecordDict) -> Question:
         try:
             about = json.loads(str(content.config_records[_ABOUT]["json"]))
+            if about.get("version") != VERSION:
+                raise HeadstartError(
+                    f"question: expected version {VERSION} of the protocol, got "
+                    f"{about.get('version')!r}; install the same version of Headstart everywhere"
+                )
             step = None if about["step"] is None else Step(*about["step"])
             arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
-            told = (about[key] for key in ("precision", "training", "news", "nonce"))
-            return cls(step, arrays, *told)
-        except (KeyError, TypeError, ValueError) as error:
+            told = {key: about[key] for key in _TOLD}
+            named = {str(name): str(digest) for name, digest in about["plugins"].items()}
+            return cls(step, arrays, **told, plugins=named)
+        except HeadstartError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise HeadstartError(f"question: expected a step and arrays, got {error!r}") from None
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a client replies: the bytes of a statistic, or why there are none.
 
     `extractor`: what made its features (None: they are features as they are).
@@ -99,7 +121,7 @@ class Answer:
         )
 
     @classmethod
-    def from_content(cls, content: RecordDict, limit: int) -> Answer:
+    def from_content(cls, content: RecordDict, limit: int) -> Reply:
         """Whoever wrote it: of the right form and size, or refused."""
         try:
             told = str(content.config_records[_ABOUT]["json"])

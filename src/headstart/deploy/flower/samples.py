@@ -1,19 +1,37 @@
-"""A node's own samples: read where they lie; the features of images are cached on the node."""
+"""A node's own samples: read where they lie, once, and kept in its private folder.
+
+Flower answers every question in a process of its own, so what is kept is a file, good while
+the settings and the files that it was made from are the same.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headstart.data.datasets import Dataset
+from headstart import __version__
+from headstart.data.datasets import DATASETS, Dataset
+from headstart.data.feature_cache import SETTLED
 from headstart.data.partition import natural, personal_split
 from headstart.deploy.flower.settings import NodeSettings
-from headstart.errors import DataError
+from headstart.deploy.private import private_folder, write_private
+from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import ClientData
-from headstart.runs.inputs import Extraction, holds_images, read
+from headstart.pipeline.inputs import Extraction, holds_images, read
+
+_KEPT = ".kept-samples.npz"
+_NOT_READ = ("folder", "small")  # settings that no sample depends on
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +43,88 @@ class Samples:
 
 
 def load_samples(node: NodeSettings) -> Samples:
-    source = node.data if node.data == "digits" else str(Path(node.data).expanduser())
+    """Return what was kept, if nothing has changed since; else read the samples and keep them."""
+    if not node.folder:
+        return read_samples(node)
+    path = private_folder(Path(node.folder).expanduser()) / _KEPT
+    stamps = list(_stamps(node))
+    key = _key(node, stamps)
+    found = _kept(path, key)
+    if found is None:
+        found = read_samples(node)
+        # A file that changed a moment ago may change again within the clock's resolution.
+        settled = time.time_ns() - max((max(times) for *_, times in stamps), default=0) >= SETTLED
+        ours = all(place != str(path.absolute()) for place, *_ in stamps)
+        if settled and ours and list(_stamps(node)) == stamps:
+            _keep(path, key, found)
+    return found
+
+
+def read_samples(node: NodeSettings) -> Samples:
+    """Read the samples where they lie; features of images come from the extraction's cache."""
+    source = node.data if node.data in DATASETS else str(Path(node.data).expanduser())
     found = read(source, node.columns, _extraction(node, source))
     train, test = _parts(_of_client(found.data, node.client), node)
     tested = (None, None) if test is None else (test.features, test.labels)
     return Samples(ClientData(train.features, train.labels, *tested), _public(found.extractor))
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+_Stamp = tuple[str, int, tuple[int, int]]  # path, size, times
+
+
+def _stamps(node: NodeSettings) -> Iterator[_Stamp]:
+    """What changes when one of the files does that the samples are made from."""
+    for place in (node.data, node.extractor, node.weights):
+        root = Path(place).expanduser()
+        if place and root.is_file():
+            yield _stamp(root)
+        for folder, below, files in os.walk(root, followlinks=True) if place else ():
+            below.sort()
+            for name in sorted(files):
+                with suppress(OSError):  # a link to nothing
+                    yield _stamp(Path(folder, name))
+
+
+def _stamp(path: Path) -> _Stamp:
+    about = path.stat()
+    return str(path.absolute()), about.st_size, (about.st_mtime_ns, about.st_ctime_ns)
+
+
+def _key(node: NodeSettings, stamps: list[_Stamp]) -> str:
+    """One name for these settings and these files."""
+    told = {name: value for name, value in asdict(node).items() if name not in _NOT_READ}
+    return hashlib.sha256(json.dumps([__version__, told, stamps]).encode()).hexdigest()
+
+
+def _keep(path: Path, key: str, found: Samples) -> None:
+    """An aid, no more: where it cannot be written, samples are read every time."""
+    client, buffer = found.client, io.BytesIO()
+    arrays: dict[str, Any] = {"features": client.features, "labels": client.labels}
+    if client.test_features is not None and client.test_labels is not None:
+        arrays |= {"test_features": client.test_features, "test_labels": client.test_labels}
+    about = json.dumps({"key": key, "extractor": found.extractor})
+    np.savez(buffer, about=np.array(about), **arrays)
+    with suppress(HeadstartError):
+        path.unlink(missing_ok=True)
+        write_private(path, buffer.getvalue())
+
+
+def _kept(path: Path, key: str) -> Samples | None:
+    """The samples of this key; None where there are none, others, or damaged ones."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
+            about = json.loads(str(held["about"]))
+            if about["key"] != key:
+                return None
+            arrays = {name: held[name] for name in held.files if name != "about"}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+    return Samples(ClientData(**arrays), about["extractor"])
+
+
+# -- what is read ----------------------------------------------------------------------------------
 
 
 def _public(extractor: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The server's half: collect into the ledger, solve as uploads come, then what the sentence says.
+"""The server's half: collect into the ledger, solve as uploads come, then the other phases.
 
     serverapp = "headstart.deploy.flower.server:app"
 
@@ -10,30 +10,41 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from headstart import heads
+from headstart import heads, optional
 from headstart.data.datasets import Dataset
 from headstart.deploy.door import Contract
 from headstart.deploy.flower.collect import Collection, due, tell
-from headstart.deploy.flower.deployed import Deployed, as_prepared, label_counts
-from headstart.deploy.flower.grid import GridFederation
-from headstart.deploy.flower.output import Output
-from headstart.deploy.flower.settings import ServerSettings, told
+from headstart.deploy.flower.federation import FlowerFederation
+from headstart.deploy.flower.output import Output, facts
+from headstart.deploy.flower.recorded import LedgerStore
+from headstart.deploy.flower.settings import ServerSettings, paths, told
+from headstart.deploy.flower.waiting import listing
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
-from headstart.deploy.nodes import NODES, Registry, Trouble, online
+from headstart.deploy.nodes import NODES, ClientFailure, Registry, online
 from headstart.errors import DataError, HeadstartError
-from headstart.evaluate import Personal, personal
 from headstart.federation import steps
+from headstart.federation.recorded import Recorded
 from headstart.heads.linear import LinearHead
-from headstart.runs.config import RunConfig, make_config, parsed
-from headstart.runs.inputs import Extraction, holds_images, holds_text, read
-from headstart.sentences import Phase, Sentence
+from headstart.pipeline.config import RunConfig, make_config, parsed
+from headstart.pipeline.context import ModelState, PipelineContext
+from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
+from headstart.pipeline.outcome import ridge_path, seed_result
+from headstart.pipeline.phases import InitHead
+from headstart.pipeline.pipeline import Pipeline
+from headstart.pipeline.run import run_pipeline, save
+from headstart.registry import load_plugin, plugins
+from headstart.report import write_report
+from headstart.results import RunResult, SeedResult
 from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
@@ -49,27 +60,35 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> Any:
+def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5) -> SeedResult:
     """One run; its results, as results.json has them."""
-    sentence = parsed(settings.sentence)
-    if sentence.init.name == "none":
-        raise HeadstartError("sentence: expected one that begins with a head, got none")
-    with opened(settings, sentence.init) as ledger:
+    for path in paths(settings.plugins):
+        load_plugin(path)
+    pipeline = parsed(settings.pipeline)
+    if pipeline.init.name == "none":
+        raise HeadstartError("pipeline: expected one that begins with a head, got none")
+    if pipeline.trains:
+        optional.check("torch", "pipeline")
+    with opened(settings, pipeline.init) as ledger:
         contract = ledger.contract
-        federation = GridFederation(
+        federation = FlowerFederation(
             grid,
             {},
             settings.deadline,
             settings.precision or None,
             Limits(bytes=contract.size_limit, dimension=contract.dimension),
             poll,
+            run=run,
+            plugins=contract.plugins,
         )
         server = Server(settings, ledger, federation, run)
         server.collect()
-        return server.head() if len(sentence.phases) == 1 else server.phases(sentence)
+        result = server.carry_out(pipeline)
+        server.done()
+        return result
 
 
-def opened(settings: ServerSettings, init: Phase) -> Ledger:
+def opened(settings: ServerSettings, init: InitHead) -> Ledger:
     """The ledger at its place, or a new one; another agreement than its own is refused."""
     head = heads.make(init.name, dict(init.settings))
     contract = Contract(
@@ -80,6 +99,7 @@ def opened(settings: ServerSettings, init: Phase) -> Ledger:
         samples=settings.samples,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
+        plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
@@ -100,7 +120,7 @@ class Server:
     """One run on one ledger."""
 
     def __init__(
-        self, settings: ServerSettings, ledger: Ledger, federation: GridFederation, run: str
+        self, settings: ServerSettings, ledger: Ledger, federation: FlowerFederation, run: str
     ) -> None:
         self.settings, self.ledger, self.federation, self.run = settings, ledger, federation, run
         self.registry = Registry.open(ledger.path / NODES, ledger.book.mark)
@@ -128,10 +148,11 @@ class Server:
             self._heard,
             self.settings.wanted,
             self.settings.patience,
+            self.settings.nodes.split(),
         ).run()
         members = self.ledger.members()
         if not members:
-            said = "; ".join(trouble.text for trouble in self.federation.troubles[-3:])
+            said = "; ".join(failure.text for failure in self.federation.failures[-3:])
             raise DataError(f"collection: expected an upload, got none{said and f' ({said})'}")
         if self._solved_at != len(members):
             self._solve()
@@ -140,9 +161,9 @@ class Server:
         tell(federation, [name for name in federation.clients if name not in members])
         federation.nodes = {name: id_ for name, id_ in federation.nodes.items() if name in members}
 
-    def _heard(self, name: str, found: Receipt | Trouble) -> None:
-        if isinstance(found, Trouble):
-            self.output.trouble(found)
+    def _heard(self, name: str, found: Receipt | ClientFailure) -> None:
+        if isinstance(found, ClientFailure):
+            self.output.failure(found)
             log.warning("headstart: %s", found.text)
             return
         number = len(self.ledger.members())
@@ -153,7 +174,7 @@ class Server:
     def _solve(self) -> None:
         self.model = self.output.solved(self.ledger, self.test, self.extractor)
         self._solved_at = len(self.ledger.members())
-        point = self.output.curve[-1]
+        point = asdict(self.output.arrivals[-1])
         self._event("solved", **point)
         log.info("headstart: %s", point)
 
@@ -191,60 +212,87 @@ class Server:
 
     # -- what follows --------------------------------------------------------------------------
 
-    def head(self) -> dict[str, Any]:
-        """The head alone: calibrated over the clients and, if asked, tested by each at home."""
-        if self.model is None:
-            raise DataError("collection: expected uploads that a head can be solved from")
-        self.model = self._calibrated(self.model)
-        asked = self.settings.personal and self.model.temperature is not None
-        found = self._at_home(self.model) if asked else None
-        tell(self.federation, self._members())
-        self.ledger.save_model(self.model, self.output.model_path)
-        results = self.output.report(
-            self.ledger, self.model, self.test, found, self.federation.troubles
+    def done(self) -> None:
+        """Say that it is, and where the model is."""
+        members = self.ledger.members()
+        names = (*self.settings.nodes.split(), *self.registry.keys)
+        lacking = {name for name in names if name not in members}
+        lacking = {name for name in lacking if not self.ledger.forgotten(name)}
+        without = f", without {listing(sorted(lacking))}" if lacking else ""
+        log.info(
+            "headstart: done: %s is the model of %d client%s%s; report.html is beside it",
+            self.output.model_path.resolve(),
+            len(members),
+            "s" * (len(members) > 1),
+            without,
         )
-        self._event("finished", total=results["total"])
-        return results
-
-    def _calibrated(self, model: LinearHead) -> LinearHead:
-        """With the temperature of the lowest training loss; as it is if nobody is there to ask."""
-        there = self._members()
-        if not there:
-            return model
-        try:
-            losses = self.federation.total(steps.calibrate(), steps.with_head(model), there)
-        except DataError as error:
-            log.warning("headstart: not calibrated: %s", error)
-            return model
-        return model.calibrated(losses.values)
-
-    def _at_home(self, model: LinearHead) -> Personal:
-        head, there = self.ledger.contract.head, self._members()
-        leverage = head.leverage(self.ledger.total()) if hasattr(head, "leverage") else None
-        step = steps.personal(leverage=leverage)
-        return personal(self.federation.evaluate(step, steps.with_head(model), there))
 
     def _members(self) -> list[str]:
         """Those in the total that can be asked now."""
         members, there = self.ledger.members(), {node.name for node in online(self.federation.grid)}
         return [name for name in self.federation.clients if name in members and name in there]
 
-    def phases(self, sentence: Sentence) -> dict[str, Any]:
-        """All phases of a sentence; the first from the ledger."""
-        from headstart.runs import phases, stories  # they need torch
+    def carry_out(self, pipeline: Pipeline) -> SeedResult:
+        """All phases of a pipeline; the first from the ledger, trainings from their checkpoint."""
+        there = self._members()
+        federation, nodes = self.federation, self.federation.nodes
+        federation.nodes = {name: nodes[name] for name in there}
+        test = self.test
+        context = PipelineContext(
+            Recorded(federation, LedgerStore(self.ledger)),
+            _config(self.settings, pipeline),
+            _no_samples(self.settings.dimension) if test is None else test,
+            (self.settings.dimension,),
+            self.extractor,
+            checkpoint=self._checkpoint(pipeline),
+            arriving=False,  # the collection solved and tested it, and the ledger keeps the total
+            watch=self._watch,
+        )
+        began = time.perf_counter()
+        state = run_pipeline(context, pipeline)
+        tell(federation, there)
+        result = seed_result(
+            pipeline,
+            context,
+            state,
+            seconds=time.perf_counter() - began,
+            **facts(self.ledger, test, federation.failures),
+        )
+        if result.head is not None:
+            entries, total = self.ledger.entries(), self.ledger.total()
+            head = replace(
+                result.head,
+                arrivals=tuple(self.output.arrivals),
+                bytes_per_client=sum(entry.size for entry in entries) / max(len(entries), 1),
+                path=ridge_path(self.ledger.contract.head, total),
+                digest=total.digest(),
+            )
+            result = replace(result, head=head)
+        return self._saved(pipeline, context, state, result)
 
-        settings = self.settings
-        data = label_counts(self.ledger)
-        there = [name for name in self._members() if name in data]
-        deployed = Deployed(self.federation, there, data, self.ledger, self.run)
-        prepared = as_prepared(deployed, _config(settings), self.test, self.extractor)
-        found, stage = phases.tell(prepared, sentence, watch=self._watch)
-        results = {**found, **self.output.facts(self.ledger, self.federation.troubles)}
-        stories.save(self.output.folder, results, stage, prepared)
-        stories.write_reports([results], self.output.folder.path)
+    def _saved(
+        self, pipeline: Pipeline, context: PipelineContext, state: ModelState, result: SeedResult
+    ) -> SeedResult:
+        """Model, results and report; a checkpoint is no longer needed."""
+        total = self.ledger.total().digest()
+        save(self.output.folder, result, state, context)
         digest = hashlib.sha256(self.output.model_path.read_bytes()).hexdigest()
-        self.ledger.record_model(self.output.model_path, digest, results["total"])
-        return results
+        self.ledger.record_model(self.output.model_path, digest, total)
+        write_report([RunResult((result,), self.output.folder.path)], self.output.folder.path)
+        if context.checkpoint:
+            context.checkpoint.remove()
+        self._event("finished", accuracy=result.accuracy)  # the last of all: who waits may go on
+        return result
+
+    def _checkpoint(self, pipeline: Pipeline) -> Any:
+        """After every round, of this pipeline on these uploads: a server may die at any time."""
+        if not pipeline.trains:
+            return None
+        from headstart.pipeline.checkpoint import Checkpoint
+
+        what = f"{pipeline} {self.settings} {self.ledger.id} {self.ledger.total().digest()}"
+        path = self.output.folder.path / "checkpoint.safetensors"
+        return Checkpoint(path, 1, hashlib.sha256(what.encode()).hexdigest())
 
     def _watch(self, point: Mapping[str, Any]) -> None:
         self._event("point", **point)
@@ -254,11 +302,12 @@ class Server:
         self.output.folder.event(what, **facts)
 
 
-def _config(settings: ServerSettings) -> RunConfig:
+def _config(settings: ServerSettings, pipeline: Pipeline) -> RunConfig:
     """The phases' own settings. `held_out` only says that clients have something to test on."""
     return make_config(
         {
             "data": "nodes",
+            "pipeline": pipeline.to_plain(),
             "exact": settings.exact,
             "bound": settings.bound,
             "precision": settings.precision or None,
@@ -273,3 +322,8 @@ def _config(settings: ServerSettings) -> RunConfig:
 def _is_plain(name: object) -> bool:
     """A name, and no path: what a client says opens no file here."""
     return isinstance(name, str) and name != "" and Path(name).name == name
+
+
+def _no_samples(dimension: int) -> Dataset:
+    """Of a server that has nothing to test with."""
+    return Dataset("nodes", np.zeros((0, dimension), np.float32), np.zeros(0, np.int64))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from headstart.errors import HeadstartError
-from headstart.runs.config import nearest
+from headstart.pipeline.config import nearest
 
 _KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (float, int), "int": (int,)}
 
@@ -37,6 +37,11 @@ def told(kind: type[K], values: Mapping[str, Any], who: str) -> K:
     return kind(**given)
 
 
+def paths(said: str) -> list[str]:
+    """Of a list of files, apart by commas (a configuration of Flower's has no lists)."""
+    return [part.strip() for part in said.split(",") if part.strip()]
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of a table's columns."""
@@ -56,8 +61,10 @@ class Columns:
 class ServerSettings(Columns):
     """What a run is told: `[tool.flwr.app.config]` in pyproject.toml, or `flwr run -c run.toml`.
 
-    sentence   what is done: a head alone, or a head and what follows it (docs/sentences.md)
+    pipeline   what is done: a head alone, or a head and what follows it (docs/pipelines.md)
     dimension  of the features; no client may send another
+    nodes      names of those that should come, apart from each other by spaces: who is not there
+               is named while a run waits
     wanted     uploads to wait for; patience: seconds for the rest of those asked, once they are in
     deadline   seconds until it goes on with what it has; and again for every later step
     ledger     the folder of the uploads; a later run on it asks only those that are missing
@@ -65,6 +72,7 @@ class ServerSettings(Columns):
     round      the name of this collection of uploads
     bound      the largest feature, in exact mode and out of it
     samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
+    plugins    files of your own to load, apart by commas; clients must have the same bytes
     readmit    the new name of a node whose client was forgotten, to let its key come again
     test_data  labelled samples of the server's own: accuracy after every upload
     extractor  the file of the clients' extractor on the server, if it is no published network
@@ -72,8 +80,9 @@ class ServerSettings(Columns):
     cohort     clients a round of training; evaluate_every: rounds
     """
 
-    sentence: str = "fed3r"
+    pipeline: str = "fed3r"
     dimension: int = 0
+    nodes: str = ""
     wanted: int = 2
     deadline: float = 600.0
     patience: float = 60.0
@@ -86,6 +95,7 @@ class ServerSettings(Columns):
     samples: int = 100_000
     classes: int = 10_000
     caps: Mapping[str, int] = field(default_factory=dict)
+    plugins: str = ""
     readmit: str = ""
     test_data: str = ""
     extractor: str = ""
@@ -115,11 +125,12 @@ class NodeSettings(Columns):
     """What `node.toml` says; its owner writes it, and the server neither reads nor changes it.
 
     client     the name this node was registered under
-    data       a folder class/file, or a .csv, .parquet or .npz file
-    folder     private: the node's secret, and the receipts of what it sent
+    data       a folder class/file, or a .csv, .tsv, .parquet or .npz file
+    folder     private: the node's secret, receipts of what it sent, and its samples as read
     extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
     small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
+    plugins    files to load, apart by commas: the only code this node takes from anywhere
     """
 
     client: str = ""
@@ -133,6 +144,7 @@ class NodeSettings(Columns):
     held_out: float = 0.0
     seed: int = 0
     small: bool = False
+    plugins: str = ""
 
     def __post_init__(self) -> None:
         for name in ("client", "data"):

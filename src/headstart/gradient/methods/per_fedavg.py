@@ -24,4 +24,9 @@ def per_fedavg(alpha: float = 0.01) -> Recipe:
     def adapt(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         return scaled(gradient(params), alpha / local.rate)
 
-    return Recipe(correct=correct, weigh="clients", adapt=Pass(correct=adapt, epochs=1))
+    return Recipe(
+        correct=correct,
+        inner_rates={"alpha": alpha},
+        weigh="clients",
+        adapt=Pass(correct=adapt, epochs=1),
+    )

@@ -2,7 +2,7 @@
 
 θ̃ ≈ argmin loss + λ/2·‖θ − w‖² by a few inner steps; w ← w − ηλ(w − θ̃);
 server: w ← (1−β)w + β·mean w_k. At home the client solves the inner problem once more, by an epoch
-of inner steps.
+of inner steps. A personal part of w stays with its client and is no part of the mean.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from headstart.gradient.checks import whole
-from headstart.gradient.recipe import Average, Gradient, Local, Pass, Recipe
+from headstart.gradient.recipe import Average, Gradient, Local, Part, Pass, Recipe
 from headstart.gradient.terms import towards_given
 from headstart.gradient.tree import Tree, add, minus, only, scaled
-from headstart.heads.base import number
+from headstart.heads.base import choice, number
 
 
 def pfedme(
-    strength: float = 1.0, inner_steps: int = 5, inner_rate: float = 0.1, beta: float = 1.0
+    personal: Part | None = None,
+    strength: float = 1.0,
+    inner_steps: int = 5,
+    inner_rate: float = 0.1,
+    beta: float = 1.0,
 ) -> Recipe:
+    if personal is not None:
+        choice("personal", personal, ("extractor", "head"))
     number("strength", strength, strict=True)
     whole("inner_steps", inner_steps)
     number("inner_rate", inner_rate, strict=True)
@@ -36,5 +42,11 @@ def pfedme(
     def adapt(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         return scaled(near_given(gradient, params, local), inner_rate / local.rate)
 
-    home = Pass(correct=adapt, epochs=1)
-    return Recipe(correct=correct, server=Average(beta), weigh="clients", adapt=home)
+    return Recipe(
+        correct=correct,
+        inner_rates={"inner_rate": inner_rate},
+        personal=personal,
+        server=Average(beta),
+        weigh="clients",
+        adapt=Pass(correct=adapt, epochs=1),
+    )

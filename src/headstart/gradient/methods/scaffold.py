@@ -1,6 +1,8 @@
 """Scaffold (Karimireddy et al. 2020, option II): control variates against client drift.
 
-Step g − c_k + c; then c_k⁺ = c_k − c + (θᵗ − θ)/(Tη).
+Step g − c_k + c; then c_k⁺ = c_k − c + (θᵗ − θ)/(T′η). T′ is the number of steps T; with local
+momentum m, by which a step moves up to 1/(1−m) as far, T′ = (T − m(1−m^T)/(1−m))/(1−m): divided by
+Tη, c_k would be many times the gradient that it stands for.
 Server: θ ← θ + η_g·mean δ, c ← c + Σ(c_k⁺ − c_k)/K.
 """
 
@@ -35,7 +37,7 @@ def _correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
 
 
 def _change(end: End) -> dict[str, Any]:
-    """c_k⁺ − c_k = (θᵗ − θ)/(Tη) − c."""
+    """c_k⁺ − c_k = (θᵗ − θ)/(T′η) − c."""
     moved = end.by_step(minus(end.local.given, end.params))
     return minus(moved, end.local.server["control"])
 

@@ -1,0 +1,165 @@
+"""Commands on a model, on features, and on the clients of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headstart.cli import ledger
+from headstart.cli.interrupt import saying
+from headstart.cli.options import (
+    ColumnOptions,
+    Data,
+    FeatureOptions,
+    Text,
+    Weights,
+    with_options,
+)
+from headstart.console import bar, say, show_change, write_csv
+from headstart.errors import HeadstartError
+
+Model = Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")]
+KEPT = "features made so far are kept, the same command goes on"
+
+
+@with_options
+def evaluate(
+    model: Model,
+    data: Data,
+    columns: ColumnOptions,
+    text: Text = None,
+    weights: Weights = None,
+) -> None:
+    """Test a model on labelled samples (their test part, if they say which it is)."""
+    from headstart.evaluate import scores
+
+    head = _load(model)
+    samples = _samples(head, data, columns.names, weights, text).data
+    samples = samples if samples.test is None else samples.test_part()
+    found = scores(head, samples.features, samples.labels)
+    say(f"samples            {len(samples)}")
+    say(f"accuracy           {found.accuracy:.4f}")
+    say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
+    for pair in found.worst_pairs(5):
+        say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
+
+
+@with_options
+def predict(
+    model: Model,
+    data: Data,
+    columns: ColumnOptions,
+    output: Annotated[Path | None, typer.Option("--out", "-o", help="CSV; none: print")] = None,
+    text: Text = None,
+    weights: Weights = None,
+) -> None:
+    """Predict the class of each sample, with its probability; labels are not needed."""
+    head = _load(model)
+    found = _samples(head, data, columns.names, weights, text, labelled=False)
+    features = found.data.features
+    names = found.names or tuple(map(str, range(len(features))))
+    told = {"sample": names, "class": head.predict(features).tolist()}
+    if head.temperature:
+        told["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
+    write_csv(told, output)
+
+
+def _samples(
+    head: Any,
+    data: str,
+    columns: dict[str, str],
+    weights: str | None,
+    text: str | None,
+    *,
+    labelled: bool = True,
+) -> Any:
+    """Samples as the model takes them: through the extractor it was made with."""
+    from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
+
+    about = head.provenance.get("extractor")
+    raw = "sentences" if text else "images" if holds_images(data) else None
+    if raw and about is None:
+        raise HeadstartError(f"data: {data} holds {raw}, but the model was fitted to features")
+    extracted = raw or holds_text(data, about)
+    how = Extraction(about["name"], weights, text=text) if extracted else None
+    with saying(KEPT), bar() as show:
+        return read(data, columns, how, show, labelled=labelled, about=about)
+
+
+@with_options
+def features(
+    data: Data,
+    output: Annotated[Path, typer.Option("--out", "-o", help="the .npz file to write")],
+    made: FeatureOptions,
+    columns: ColumnOptions,
+    engine: Annotated[str, typer.Option(help="onnx or torch")] = "onnx",
+) -> None:
+    """Images or sentences to a file of features, cached and resumable."""
+    from headstart.pipeline.inputs import Extraction, read, write_features
+
+    how = Extraction(
+        made.extractor,
+        made.weights,
+        bool(made.download),
+        engine,
+        bool(made.skip_corrupt),
+        made.text,
+    )
+    with saying(KEPT), bar("sentences" if made.text else "images") as show:
+        found = read(data, columns.names, how, show)
+    write_features(found, output)
+    say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
+
+
+def export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--out", "-o", help="the .onnx file to write")],
+    weights: Weights = None,
+) -> None:
+    """Extractor and head as one ONNX file (the head alone, if images are not what it is for)."""
+    from headstart.pipeline.exporting import export_model
+
+    say(f"{export_model(_load(model), output, weights)} to classes: {output}")
+
+
+def add(
+    run_folder: Annotated[Path, typer.Argument(help="a run folder")],
+    data: Data,
+    client: Annotated[str, typer.Option("--client", help="the new client's id")],
+) -> None:
+    """A late client joins a saved run."""
+    from headstart.pipeline.change import add as change
+
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is in", run_folder)
+
+
+def forget(
+    run_folder: Annotated[Path, typer.Argument(help="a run folder, or a ledger")],
+    client: Annotated[str, typer.Argument(help="the client to take out")],
+    data: Annotated[
+        str | None, typer.Option("--data", help="its samples, if no upload was kept")
+    ] = None,
+) -> None:
+    """Take a client out of a saved run or a ledger, as if it had never joined."""
+    from headstart.deploy.store import is_ledger
+    from headstart.pipeline.change import forget as change
+
+    if is_ledger(run_folder):
+        ledger.forget_client(run_folder, client)
+        return
+    with bar() as show:
+        model = change(run_folder, client, data, show)
+    show_change(model, f"{client} is out", run_folder)
+
+
+def _load(path: Path) -> Any:
+    from headstart.heads.linear import LinearHead
+    from headstart.pipeline.run import run_folders
+
+    if path.is_dir():  # of several runs, the first
+        path = run_folders(path)[0] / "model.safetensors"
+    return LinearHead.load(path)

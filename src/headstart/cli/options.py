@@ -1,0 +1,191 @@
+"""The options that commands share: each is defined here once, with its word, default and help.
+
+A command takes a group of them as one argument, `split: SplitOptions`; `with_options` shows its
+fields to typer as options of the command. What is not said is None, and the configuration's own
+default holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from headstart.errors import HeadstartError
+
+DATA = "digits, a .csv/.tsv/.parquet/.npz file or a folder"
+Data = Annotated[str, typer.Option("--data", help=DATA)]
+Text = Annotated[str | None, typer.Option(help="column of sentences, in a .csv or .tsv file")]
+Weights = Annotated[str | None, typer.Option(help="the extractor's weight file")]
+Output = Annotated[
+    Path | None, typer.Option("--out", "-o", help="the run folder; none: a new one in runs/")
+]
+CLIENTS = typer.Option(help="how many, for the partition")
+ALPHA = typer.Option(help="of Dirichlet partitions; smaller is more unlike")
+SEED = typer.Option(help="of the split, the cohorts and the initial models (0)")
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What the columns of a table are called."""
+
+    label: Annotated[str | None, typer.Option(help="column of the labels (label)")] = None
+    client: Annotated[str | None, typer.Option(help="column of the clients (client)")] = None
+    domain: Annotated[str | None, typer.Option(help="column of the domains (domain)")] = None
+    split: Annotated[str | None, typer.Option(help="column that says train or test (split)")] = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Each role and its column."""
+        return {field.name: getattr(self, field.name) or field.name for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """How images or sentences become features."""
+
+    text: Text = None
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            help="of images (mobilenet_v2, or another, or an .onnx file) or text (all_minilm_l6_v2)"
+        ),
+    ] = None
+    weights: Weights = None
+    download: Annotated[bool | None, typer.Option(help="fetch published weights")] = None
+    skip_corrupt: Annotated[bool | None, typer.Option(help="leave out what cannot be decoded")] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """The samples, who holds which of them, and any other setting as key=value."""
+
+    data: Annotated[str | None, typer.Option("--data", help=DATA)] = None
+    test: Annotated[
+        str | None, typer.Option(help="test samples that are not in the data: a file or folder")
+    ] = None
+    test_fraction: Annotated[
+        float | None, typer.Option(help="of the data, if no test samples are named (0.2)")
+    ] = None
+    held_out: Annotated[
+        float | None, typer.Option(help="of each client, to test on (0; of run and compare 0.45)")
+    ] = None
+    partition: Annotated[
+        str | None, typer.Option(help="make clients: dirichlet, shards, iid, … (`headstart list`)")
+    ] = None
+    clients: Annotated[int | None, CLIENTS] = None
+    alpha: Annotated[float | None, ALPHA] = None
+    shards: Annotated[int | None, typer.Option(help="of each client, for the partition shards")] = (
+        None
+    )
+    exact: Annotated[bool | None, typer.Option(help="bit-identical totals")] = None
+    temperature: Annotated[
+        str | None, typer.Option(help="of the softmax: training, left-out, or a number")
+    ] = None
+    seed: Annotated[int | None, SEED] = None
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="key=value: any other setting (cohort=5)"),
+    ] = None
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, whose groups of options typer sees field by field."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    shown: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            shown += _parameters(groups[parameter.name])
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            shown.append(parameter.replace(kind=kind, annotation=hints[parameter.name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    del run.__wrapped__  # whose own signature would be shown
+    return run
+
+
+def _parameters(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(kind)
+    ]
+
+
+# -- from options to a configuration ---------------------------------------------------------------
+
+_PARTITION = {"clients": "clients", "alpha": "alpha", "shards": "shards_per_client"}
+_DIGITS_CLIENTS = 50  # digits name no clients: so many are made, if not told
+_DIRICHLET, _SHARDS = {"name": "dirichlet"}, {"name": "shards"}
+
+
+def config_of(base: Mapping[str, Any], *groups: Any) -> Any:
+    """`base` with what was said on top: options, then key=value; checked."""
+    from headstart.pipeline.config import apply_change, make_config
+
+    told, given = dict(base), _said(*groups)
+    changes = given.pop("change", [])
+    made = (
+        given.pop("partition", None),
+        {key: given.pop(word) for word, key in _PARTITION.items() if word in given},
+    )
+    told |= given
+    if any(made):
+        told["partition"] = _partition(told.get("partition"), *made)
+    for change in changes:
+        apply_change(told, change)
+    if "data" not in told:
+        raise HeadstartError("data: expected --data, got none")
+    return make_config(_with_clients(told))
+
+
+def _said(*groups: Any) -> dict[str, Any]:
+    found = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
+    said = {name: value for name, value in found.items() if value is not None}
+    with suppress(KeyError, ValueError):
+        said["temperature"] = float(said["temperature"])
+    return said
+
+
+def _partition(before: Any, name: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """The partition of `before` with other settings; another name begins without any."""
+    old = dict(before) if isinstance(before, Mapping) else {"name": before} if before else {}
+    if name is not None and old.get("name") != name:
+        old = {"name": name}
+    return {**old, **settings}
+
+
+def _with_clients(told: dict[str, Any]) -> dict[str, Any]:
+    """With the name that goes with the settings of a partition; digits are dealt to 50 clients."""
+    made = told.get("partition") or {}
+    if not isinstance(made, Mapping) or "name" in made:
+        return told
+    name = _SHARDS if "shards_per_client" in made else _DIRICHLET
+    if told["data"] == "digits":
+        usual = {"clients": _DIGITS_CLIENTS, **({} if name is _SHARDS else {"alpha": 0.1})}
+        return {**told, "partition": {**name, **usual, **made}}
+    return {**told, "partition": {**name, **made}} if made else told

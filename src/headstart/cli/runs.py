@@ -1,0 +1,154 @@
+"""Commands that run a federation: `demo`, `run`, `compare`, `fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headstart.cli.interrupt import resumable
+from headstart.cli.options import (
+    ALPHA,
+    CLIENTS,
+    SEED,
+    ColumnOptions,
+    FeatureOptions,
+    Output,
+    SplitOptions,
+    config_of,
+    with_options,
+)
+from headstart.console import bar
+from headstart.errors import HeadstartError
+
+HELD_OUT: dict[str, Any] = {"held_out": 0.45}  # a pipeline may end with each client alone
+Seeds = Annotated[int, typer.Option(min=1, help="how many seeds: --seed and those that follow it")]
+
+
+def demo(
+    clients: Annotated[int, CLIENTS] = 50,
+    alpha: Annotated[float, ALPHA] = 0.1,
+    seed: Annotated[int, SEED] = 0,
+    output: Output = None,
+) -> None:
+    """Digits over 50 very unlike clients: all heads, one table, one report."""
+    from headstart.cli.show import show_end, show_heads
+    from headstart.pipeline.demo import PIPELINES, demo_config, pooled_ridge
+    from headstart.pipeline.experiment import prepare
+    from headstart.pipeline.run import compare as run_all
+
+    config = demo_config(clients, alpha, seed)
+    with run_folder(output, "demo") as (folder, show):
+        results = run_all(PIPELINES, config, folder, progress=show)
+    first = results[0].runs[0].head
+    assert first is not None
+    show_heads(results, [("pooled ridge", pooled_ridge(prepare(config), first.solved["ridge"]))])
+    show_end(results, folder)
+
+
+@with_options
+def run(
+    what: Annotated[str, typer.Argument(help="a YAML file, or a pipeline in quotes")],
+    changes: Annotated[list[str] | None, typer.Argument(help="key=value …")] = None,
+    *,
+    split: SplitOptions,
+    features: FeatureOptions,
+    columns: ColumnOptions,
+    seeds: Seeds = 1,
+    output: Output = None,
+) -> None:
+    """Run a configuration or a pipeline; `key=value` changes it (partition.alpha=0.5)."""
+    from headstart.pipeline.config import read_plain
+
+    split = replace(split, change=[*(changes or []), *(split.change or [])])
+    in_file = Path(what).suffix in (".yaml", ".yml") or Path(what).is_file()
+    base = read_plain(what) if in_file else {**HELD_OUT, "pipeline": what}
+    several = base.pop("pipelines", None)
+    config = config_of(base, split, features, columns)
+    if several is not None and (not isinstance(several, list) or "pipeline" in base):
+        raise HeadstartError("pipelines: expected a list of them, and no pipeline beside it")
+    _run(several or [config.pipeline], config, output, Path(what).stem if in_file else "run", seeds)
+
+
+@with_options
+def compare(
+    pipelines: Annotated[list[str], typer.Argument(help="two or more, each in quotes")],
+    split: SplitOptions,
+    features: FeatureOptions,
+    columns: ColumnOptions,
+    seeds: Seeds = 1,
+    output: Output = None,
+) -> None:
+    """Run several pipelines on the same splits: one table, one set of curves."""
+    _run(pipelines, config_of(HELD_OUT, split, features, columns), output, "compare", seeds)
+
+
+@with_options
+def fit(
+    split: SplitOptions,
+    features: FeatureOptions,
+    columns: ColumnOptions,
+    head: Annotated[list[str] | None, typer.Option(help="heads to fit; the first is kept")] = None,
+    ridge: Annotated[str, typer.Option(help="λ: a number, or gcv")] = "gcv",
+    seeds: Seeds = 1,
+    output: Output = None,
+) -> None:
+    """Fit a federated head to your features: a model, a total and a report."""
+    from headstart import heads
+    from headstart.pipeline.config import nearest
+    from headstart.pipeline.phases import InitHead
+    from headstart.pipeline.pipeline import Pipeline
+
+    for name in head or []:
+        if name not in heads.HEADS:
+            known = nearest(name, list(heads.HEADS))
+            raise HeadstartError(f"head: unknown name {name!r}{known}")
+    ridges = {"fed3r", "fed3r-rf"}
+    pipelines = [
+        Pipeline(InitHead(name, **({"ridge": _number(ridge)} if name in ridges else {})))
+        for name in head or ["fed3r"]
+    ]
+    config = config_of({}, split, features, columns)
+    if "pipeline" in config.model_fields_set:
+        raise HeadstartError("pipeline: expected none, for `headstart run` runs pipelines")
+    _run(pipelines, config, output, Path(config.data).stem, seeds)
+
+
+def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int) -> None:
+    from headstart.cli.show import show_end, show_heads, show_pipelines
+    from headstart.pipeline.run import compare as run_all
+
+    with run_folder(output, name) as (folder, show):
+        results = run_all(pipelines, config, folder, seeds, show)
+    if seeds == 1 and all(len(result.runs[0].phases) == 1 for result in results):
+        show_heads(results)
+        show_end(results, folder)
+    else:
+        show_pipelines(results, folder)
+
+
+@contextmanager
+def run_folder(output: Path | None, name: str) -> Iterator[tuple[Path, Any]]:
+    """The folder named, or a new one, and a progress bar; who interrupts is told how to go on."""
+    folder = output or _fresh(name)
+    with resumable(folder, named=output is not None), bar() as show:
+        yield folder, show
+
+
+def _fresh(name: str) -> Path:
+    """runs/NAME-1, runs/NAME-2, …: the first that is not there yet."""
+    number = 1
+    while Path("runs", f"{name}-{number}").exists():
+        number += 1
+    return Path("runs", f"{name}-{number}")
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

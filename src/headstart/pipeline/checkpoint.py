@@ -1,0 +1,106 @@
+"""Where a training stands, in one safetensors file: a killed run goes on to the very same bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.errors import HeadstartError, WireError
+from headstart.federation.protocol import Arrays
+from headstart.files import write_bytes
+from headstart.gradient.loop import State
+from headstart.gradient.refit import RunningTotal
+from headstart.statistics import wire
+
+_PLAIN = ("round", "best", "best_round", "up", "down")
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Where a run stood: in which phase, its training, the federation, what it had shown."""
+
+    phase: int
+    state: State
+    federation: Arrays
+    made: dict[str, Any]
+    running: RunningTotal | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file, and how many rounds may be lost; one of another `run` is as if it were not there."""
+
+    path: Path
+    every: int = 10
+    run: str = ""
+
+    def save(
+        self,
+        phase: int,
+        state: State,
+        federation: Arrays,
+        made: Mapping[str, Any],
+        running: RunningTotal | None = None,
+    ) -> None:
+        """Everything a run changes: model, server, the federation's snapshot, what it has shown."""
+        arrays = dict(_flattened(state, federation))
+        about = {
+            "run": self.run,
+            "phase": phase,
+            "state": {key: getattr(state, key) for key in _PLAIN},
+            "made": dict(made),
+            "tags": None if running is None else dict(running.tags),
+        }
+        if running is not None and running.vector is not None:
+            arrays["refit/0/vector"] = running.vector
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        write_bytes(self.path, wire.encode("checkpoint", arrays))
+
+    def load(self) -> Saved | None:
+        """What was saved last, if anything was."""
+        if not self.path.exists():
+            return None
+        try:
+            arrays = wire.decode_file(self.path.read_bytes(), "checkpoint")
+            about = json.loads(arrays.pop("about").tobytes())
+        except WireError as error:
+            raise HeadstartError(f"checkpoint: cannot read {self.path}: {error}") from None
+        if about["run"] != self.run:
+            return None
+        found: dict[str, dict[str, NDArray[Any]]] = {}
+        for key, array in arrays.items():
+            kind, place, name = key.split("/", 2)
+            found.setdefault(f"{kind}/{place}", {})[name] = array
+        state = State(
+            params=found.get("params/0", {}),
+            server={k.split("/", 1)[1]: v for k, v in found.items() if k.startswith("server/")},
+            recent=tuple(found[key] for key in sorted(found) if key.startswith("recent/")),
+            **about["state"],
+        )
+        running = None
+        if about["tags"] is not None:
+            running = RunningTotal(found.get("refit/0", {}).get("vector"), about["tags"])
+        return Saved(about["phase"], state, found.get("federation/0", {}), about["made"], running)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _flattened(state: State, federation: Arrays) -> Iterator[tuple[str, NDArray[Any]]]:
+    """`kind/place/name` → array; an empty tree leaves no trace and needs none."""
+    for name, array in state.params.items():
+        yield f"params/0/{name}", np.ascontiguousarray(array)
+    for kind, tree in state.server.items():
+        for name, array in tree.items():
+            yield f"server/{kind}/{name}", np.ascontiguousarray(array)
+    for place, tree in enumerate(state.recent):
+        for name, array in tree.items():
+            yield f"recent/{place:06d}/{name}", np.ascontiguousarray(array)
+    for name, array in federation.items():
+        yield f"federation/0/{name}", np.ascontiguousarray(array)

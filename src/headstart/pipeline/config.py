@@ -1,0 +1,328 @@
+"""What a run is told, in YAML or as `key=value`; an unknown key is refused, the nearest named."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from headstart import gradient, heads
+from headstart.data.partition import PARTITIONERS
+from headstart.errors import HeadstartError
+from headstart.pipeline.notation import parse
+from headstart.pipeline.pipeline import Pipeline
+from headstart.registry import Registry, load_plugin, plugins, require_plugins
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word)."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that `_Loader` would take for numbers."""
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+for _yaml in (_Loader, _Dumper):
+    _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+class Named(BaseModel):
+    """A method by name, with its settings: `fed3r`, or `{name: fed3r, ridge: gcv}`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class FederationConfig(BaseModel):
+    """How clients are reached. What is not named here goes to the engine (`workers` of ray)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    engine: str = "simulator"
+    group_size: int | None = Field(None, ge=1, description="κ of Fed3R-Sync: only sums are seen")
+    secure: bool = Field(False, description="sums of groups are opened by masks alone")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The engine's own."""
+        return dict(self.model_extra or {})
+
+    @property
+    def grouped(self) -> bool:
+        return self.group_size is not None
+
+
+class PluginFile(BaseModel):
+    """A file of a user's own code, as it was when the run began."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    path: str
+    sha256: str
+
+
+class RunConfig(BaseModel):
+    """One federation, end to end. Defaults are those of a small simulation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field(description="digits, a .csv, .tsv, .parquet or .npz file, or a folder")
+    test: str | None = Field(None, description="outside test samples that are not in the data")
+    text: str | None = Field(None, description="the column of sentences in a .csv or .tsv file")
+    extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")
+    weights: str | None = Field(None, description="its weight file, if not found by itself")
+    download: bool = Field(False, description="fetch published weights when nothing is here")
+    engine: Literal["onnx", "torch"] = "onnx"
+    skip_corrupt: bool = Field(False, description="leave out images that cannot be decoded")
+    label: str = "label"
+    client: str = "client"
+    domain: str = "domain"
+    split: str = "split"
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
+    partition: Named | None = Field(None, description="how to make clients; none: the data's own")
+    held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
+    matched: bool = Field(
+        False, description="test each client on outside test samples of its own class frequencies"
+    )
+    minimum: int = Field(1, ge=1, description="clients with fewer samples are left out")
+    exact: bool = Field(True, description="bit-identical totals on a public lattice")
+    bound: float | Literal["auto"] = Field("auto", description="largest feature in exact mode")
+    precision: Literal["float64", "float32", "float16", "int8"] | None = Field(
+        None, description="of the wire when not exact (none: float32)"
+    )
+    smoothing: float = Field(0.5, ge=0, description="added to a client's counts for its prior")
+    temperature: Literal["training", "left-out"] | float = Field(
+        "training",
+        description="of a closed-form head's softmax: calibrated on the training loss, or as if "
+        "samples were left out; or a number, and no client is asked",
+    )
+    pipeline: list[Any] = Field(
+        default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
+    )
+    federation: FederationConfig = Field(
+        default_factory=lambda: FederationConfig.model_validate({}),
+        description="engine, group_size, secure",
+    )
+    cohort: int = Field(10, ge=1, description="clients a round of training")
+    network: str | None = Field(None, description="to train on images: a network's name")
+    pixels: int = Field(32, ge=8, description="side of the images a network trains on")
+    batch_norm: Literal["frozen", "average", "local"] = "frozen"
+    shift: float | None = Field(
+        None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
+    )
+    augment: Literal["fedrdn"] | None = Field(None, description="of images a network trains on")
+    diagnostics: bool = Field(
+        False, description="what training does to features, on some test samples, in the report"
+    )
+    evaluate_every: int = Field(1, ge=1, description="rounds")
+    checkpoint_every: int = Field(10, ge=1, description="rounds that a kill may cost")
+    writers: list[Literal["tensorboard", "mlflow", "wandb"]] = []
+    curve_points: int = Field(100, ge=1, description="at most so many points of the curves")
+    keep_uploads: bool = True
+    plugins: list[PluginFile] = Field([], description="files of your own to load, by their paths")
+    seed: int = Field(0, ge=0, description="of the split, cohorts and initialization")
+    split_seed: int | None = Field(
+        None, ge=0, description="of the test split and the partition alone; none: the seed"
+    )
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _partition_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _temperature(cls, value: Any) -> Any:
+        stated = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value in ("training", "left-out") or (stated and 0 < value < math.inf):
+            return value
+        raise ValueError("expected training, left-out or a number above 0")
+
+    @field_validator("pipeline", mode="before")
+    @classmethod
+    def _pipeline(cls, value: Any) -> Any:
+        try:
+            return parsed(value).to_plain()
+        except HeadstartError as error:
+            raise ValueError(str(error).removeprefix("pipeline: ")) from None
+
+    @model_validator(mode="after")
+    def _known(self) -> RunConfig:
+        if self.exact and self.precision is not None:
+            raise ValueError("precision: exact statistics travel whole; give exact: false with it")
+        if self.shift is not None and self.skip_corrupt:
+            raise ValueError("shift: expected images that can all be decoded, got skip_corrupt")
+        if self.shift is not None and self.matched:
+            raise ValueError("matched: with shift, test images have domains that no client chose")
+        if self.shift is not None and self.test is not None:
+            raise ValueError("shift: expected test images among the data, got test")
+        if self.augment is not None and self.network is None:
+            raise ValueError("augment: expected a network that trains on images; give network")
+        if self.matched and self.held_out:
+            raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
+        if self.partition is not None:
+            made = checked(self.partition, PARTITIONERS, given=1)
+            object.__setattr__(self, "partition", made)
+        if self.federation.secure and not (self.federation.grouped and self.exact):
+            raise ValueError("secure: expected exact sums of groups; give group_size and exact")
+        return self
+
+    @property
+    def splitting_seed(self) -> int:
+        """Of the test split and the partition."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients have test parts of their own."""
+        return self.matched or self.held_out > 0
+
+
+def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
+    """A pipeline, checked against the heads, methods and personalizations that can be named."""
+    made = said if isinstance(said, (str, Pipeline)) else Pipeline.from_plain(said)
+    try:
+        return parse(str(made), heads=heads.HEADS, algorithms=_Kinds())
+    except HeadstartError as error:
+        if isinstance(said, str):
+            raise
+        # nobody wrote the text that the error points into
+        raise HeadstartError(str(error).partition("\n")[0]) from None
+
+
+class _Kinds(Mapping[str, str]):
+    """Whether a client ends a method with a model of its own, by the method's name."""
+
+    def __getitem__(self, name: str) -> str:
+        recipe = gradient.make(name)
+        own = recipe.personal or recipe.adapt or "copy" in recipe.memory
+        return "personal" if own else "train"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(gradient.METHODS)
+
+    def __len__(self) -> int:
+        return len(gradient.METHODS)
+
+
+def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+    """By the name of the registry; its settings are among its parameters (after `given` ones)."""
+    name = known.entry(named.name).name
+    parameters = list(inspect.signature(known[name]).parameters)[given:]
+    for key in named.settings:
+        if key not in parameters:
+            raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
+    return named.model_copy(update={"name": name})
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """ "; did you mean …?", or what there is."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of {', '.join(known)}"
+
+
+def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
+    """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
+    told = read_plain(path)
+    for change in changes:
+        apply_change(told, change)
+    return make_config(told)
+
+
+def read_plain(path: str | Path) -> dict[str, Any]:
+    """The keys and values of a YAML file, as they stand there."""
+    try:
+        told = parse_yaml(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise HeadstartError(f"config: {path} is not YAML: {said}") from None
+    if not isinstance(told, dict):
+        raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
+    return told
+
+
+def parse_yaml(text: str) -> Any:
+    """A YAML text as plain values."""
+    return _Loader(text).get_single_data()
+
+
+def apply_change(told: dict[str, Any], change: str) -> None:
+    key, mark, value = change.partition("=")
+    if not mark or not key:
+        raise HeadstartError(f"change: expected key=value, got {change!r}")
+    *path, last = key.split(".")
+    place: Any = told
+    for part in path:
+        inner = place.get(part) if isinstance(place, dict) else None
+        if isinstance(inner, str):  # `partition: dirichlet` grows settings
+            inner = {"name": inner}
+        if not isinstance(inner, dict):
+            inner = {}
+        place[part] = inner
+        place = inner
+    try:
+        place[last] = parse_yaml(value)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise HeadstartError(f"change: {value!r} is not a YAML value") from None
+
+
+def make_config(told: Mapping[str, Any]) -> RunConfig:
+    """Checked, or one line that says what is wrong."""
+    known = list(RunConfig.model_fields)
+    for key in told:
+        if key not in known:
+            raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
+    try:
+        return RunConfig.model_validate({**told, "plugins": _with_plugins(told.get("plugins"))})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = str(first["msg"]).removeprefix("Value error, ")
+        came = f", got {first['input']!r}" if where and ", got " not in said else ""
+        raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
+
+
+def _with_plugins(said: Any) -> list[dict[str, str]]:
+    """All plugins of this process, and those that are named here.
+
+    A path is loaded: who writes a configuration may name code to run. A path with a digest is what
+    a run folder has kept, perhaps somebody else's: it must have been loaded already.
+    """
+    for item in said if isinstance(said, list | tuple) else [] if said is None else [said]:
+        if isinstance(item, str | Path):
+            load_plugin(item)
+        elif isinstance(item, Mapping) and set(item) == {"path", "sha256"}:
+            require_plugins({str(item["path"]): str(item["sha256"])})
+        else:
+            raise HeadstartError(f"plugins: expected paths of .py files, got {item!r:.200}")
+    return [{"path": str(one.path), "sha256": one.sha256} for one in plugins()]
+
+
+def kept_plugins(text: bytes) -> list[PluginFile]:
+    """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
+    try:
+        told = parse_yaml(text.decode())
+        return [PluginFile.model_validate(one) for one in told.get("plugins", [])]
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
+        return []
+
+
+def dump_config(config: RunConfig) -> str:
+    told = config.model_dump(mode="json")
+    if not config.plugins:
+        del told["plugins"]
+    return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,286 @@
+"""What the phases of a pipeline act on: a federation, the settings, the server's own test set.
+
+Of clients they know what they ask for by steps, nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.datasets import Dataset
+from headstart.federation import steps
+from headstart.federation.protocol import Answer, Federation, Step
+from headstart.files import write_bytes
+from headstart.heads.leverage import Leverage
+from headstart.heads.linear import LinearHead
+from headstart.pipeline.colours import Colours
+from headstart.pipeline.config import RunConfig
+from headstart.pipeline.costs import Meter
+from headstart.pipeline.inputs import Progress, silent
+from headstart.results import Arrival, Epoch, PersonalScores
+from headstart.statistics import wire
+from headstart.statistics.exact import bound_for
+
+if TYPE_CHECKING:
+    from headstart.gradient.models import Spec
+    from headstart.gradient.steps import Job
+    from headstart.pipeline.checkpoint import Checkpoint
+
+Params = dict[str, NDArray[Any]]
+Point = Mapping[str, Any]
+_MARGIN = 4.0  # a client's features may be larger than those of the test set
+DIAGNOSED = 500  # test samples that every client of a round looks at
+
+
+def unwatched(point: Point) -> None:
+    """Nobody writes metrics elsewhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelState:
+    """The model between two phases, and what is known of it.
+
+    A head that nothing has trained yet is `head` alone; `trainable` gives it parameters, for which
+    torch is needed.
+    """
+
+    method: Any = None  # that solved the initial head; None: a random one
+    head: LinearHead | None = None
+    leverage: Leverage = field(default_factory=Leverage)
+    spec: Spec | None = None
+    params: Params = field(default_factory=dict)
+    job: Job | None = None  # of the last partial personalization, whose memories clients hold
+    oll: bool = False
+    closed: str | None = None  # the closed-form personalization, if one was said
+    last: Job | None = None  # of the last training, whose objective clients go on with alone
+
+    def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
+        """All parameters by name, and what they are (`about`, JSON), as safetensors.
+
+        `images`: what was done to the colours of those it was trained on.
+        """
+        assert self.spec is not None
+        facts = {**self.spec.plain(), **({"images": images} if images else {})}
+        about = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+        write_bytes(path, wire.encode("model", {**self.params, "about": about}))
+
+    @property
+    def data_free(self) -> bool:
+        """Whether the head began without having seen a feature."""
+        return getattr(self.method, "blind", False)
+
+    @property
+    def plain(self) -> Job:
+        """The model as it is, for work that trains nothing."""
+        from headstart.gradient.steps import Job
+
+        assert self.spec is not None
+        return Job("fedavg", self.spec)
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """How many samples of which classes there are; of a masked group's members, the means."""
+
+    classes: NDArray[Any]
+    counts: NDArray[np.int64]
+    samples: Mapping[str, float]  # by client
+    own: Mapping[str, float]  # classes, by client
+
+    @classmethod
+    def of(cls, federation: Federation) -> Holdings:
+        """Asked of every client; sums say no more than their members' mean."""
+        samples: dict[str, float] = {}
+        own: dict[str, float] = {}
+        shown: dict[Any, int] = {}
+        for answer in federation.answers(steps.counts()):
+            statistic, members = answer.statistic, len(answer.clients)
+            present = statistic.counts > 0
+            for name in answer.clients:
+                samples[name] = statistic.samples / members
+                own[name] = float(present.sum())
+            counted = zip(statistic.classes.tolist(), statistic.counts.tolist(), strict=True)
+            for label, count in counted:
+                shown[label] = shown.get(label, 0) + count
+        known = sorted(label for label, count in shown.items() if count)
+        return cls(np.array(known), np.array([shown[label] for label in known]), samples, own)
+
+    @property
+    def total(self) -> float:
+        return sum(self.samples.values())
+
+    def sizes(self, cohort: Sequence[str]) -> list[float]:
+        """Samples of each of a cohort."""
+        return [self.samples.get(name, 0.0) for name in cohort]
+
+
+@dataclass(eq=False)
+class PipelineContext:
+    federation: Federation
+    config: RunConfig
+    test: Dataset  # the server's own
+    shape: tuple[int, ...]  # of one sample
+    extractor: dict[str, Any] | None = None  # what made features that stay as they are
+    colours: Colours = field(default_factory=Colours)
+    progress: Progress = silent
+    checkpoint: Checkpoint | None = None
+    watch: Callable[[Point], None] = unwatched
+    arriving: bool = True  # whether a head alone is solved and tested as messages come
+    arrivals: list[Arrival] = field(default_factory=list)
+    sent: dict[str, float] = field(default_factory=dict)  # bytes of each client's message for it
+    messages: dict[str, str] = field(default_factory=dict)  # SHA-256 of each
+    total: Any = None  # of all messages, where nothing follows the head
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    personal: PersonalScores | None = None
+    epochs: list[Epoch] | None = None
+    domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
+    notes: list[str] = field(default_factory=list)  # what a reader of the results must know
+    _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
+        default_factory=lambda: (None, {}), init=False, repr=False
+    )
+
+    @functools.cached_property
+    def meter(self) -> Meter:
+        """The costs so far."""
+        return Meter.of(self)
+
+    @functools.cached_property
+    def holdings(self) -> Holdings:
+        """Of the clients' training parts."""
+        return Holdings.of(self.federation)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Those that clients train on."""
+        return self.holdings.classes
+
+    @property
+    def dimension(self) -> int:
+        """Of features, as they are or as the network makes them."""
+        if not self.config.network:
+            return self.shape[0]
+        return NETWORKS[self.config.network].dimension
+
+    def spec(self, head: LinearHead | None) -> Spec:
+        """The model: a head's own temperature and feature map, or a plain softmax."""
+        from headstart.gradient.models import Spec
+
+        config = self.config
+        mapped = head.feature_map if head else None
+        return Spec(
+            len(self.classes),
+            head.dimension if head else self.dimension,
+            network=config.network,
+            temperature=(head.temperature if head else None) or 1.0,
+            batch_norm=config.batch_norm,
+            feature_map=(mapped.dimension, mapped.bandwidth, mapped.seed) if mapped else None,
+        )
+
+    # -- features, as closed forms see them ----------------------------------------------------
+
+    def through(self, step: Step, params: Params) -> tuple[Step, dict[str, NDArray[Any]]]:
+        """A step on the features that a model's extractor makes, and that extractor's arrays."""
+        if not self.config.network:
+            return step, {}
+        from headstart.gradient.refit import extractor_arrays
+
+        spec = self.spec(None)
+        last, arrays = self._extractor
+        if last is not params:  # the same arrays for the same model: clients look through it once
+            arrays = extractor_arrays(spec, params)
+            self._extractor = params, arrays
+        return steps.through(step, spec.plain()), arrays
+
+    def test_features(self, params: Params) -> NDArray[Any]:
+        """The server's own test samples, as closed forms see them."""
+        if not self.config.network:
+            return self.test.features
+        from headstart.gradient.models import build
+        from headstart.gradient.refit import features_of
+
+        return features_of(build(self.spec(None)), params, self.test.features)
+
+    def bound(self, params: Params) -> float:
+        """Of the lattice: what was said, or what features of the test samples stay in."""
+        if self.config.bound != "auto":
+            return float(self.config.bound)
+        return _MARGIN * bound_for(self.test_features(params))
+
+    # -- what is known at a point ---------------------------------------------------------------
+
+    def accuracy(self, state: ModelState) -> float | None:
+        """Of the shared model, on the outside test set, if there is one."""
+        if not len(self.test):
+            return None
+        if state.spec is None:
+            assert state.head is not None
+            right = state.head.predict(self.test.features) == self.test.labels
+        else:
+            from headstart.gradient.home import predicted
+            from headstart.gradient.steps import tensors
+
+            at = predicted(state.plain, tensors(state.params), self.test.features)
+            right = self.classes[at] == self.test.labels
+        self.domains = self.colours.by_domain(right)
+        return float(right.mean())
+
+    @functools.cached_property
+    def outside(self) -> dict[str, NDArray[Any]]:
+        """Some test samples of known classes, for diagnostics."""
+        known = np.flatnonzero(np.isin(self.test.labels, self.classes))
+        rng = np.random.default_rng([self.config.seed, 0xD1A6])
+        some = np.sort(rng.permutation(known)[:DIAGNOSED])
+        return {
+            "outside/features": self.test.features[some],
+            "outside/labels": self.test.labels[some],
+        }
+
+    def point(
+        self,
+        phase: int,
+        round_: int,
+        accuracy: float | None,
+        more: Mapping[str, float] | None = None,
+    ) -> None:
+        """One more point of the curve; `more`: what else is known of its round."""
+        costs = self.meter.costs(len(self.federation.clients))
+        known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
+        self.curve.append({**known, **(more or {})})
+        self.watch(self.curve[-1])
+
+    def received(self, answer: Answer) -> Answer:
+        """Count what came for the initial head; the same answer."""
+        self.meter.up += answer.up
+        for name in answer.clients:
+            self.sent[name] = self.sent.get(name, 0.0) + answer.up / len(answer.clients)
+        return answer
+
+    def note(self, text: str) -> None:
+        """Something a reader of the results must know; once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def progress_made(self) -> dict[str, Any]:
+        """What a checkpoint keeps of a run besides its training."""
+        return {
+            "curve": self.curve,
+            "meter": asdict(self.meter),
+            "domains": self.domains,
+            "notes": self.notes,
+        }
+
+    def restore(self, made: Mapping[str, Any]) -> None:
+        """Be as when `progress_made` gave this."""
+        self.curve[:] = made["curve"]
+        self.meter = Meter(**made["meter"])
+        self.domains = made.get("domains")
+        self.notes[:] = made.get("notes", [])

@@ -1,0 +1,328 @@
+"""From a configuration to a federation: load, split, deal to clients."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from headstart.data.datasets import Dataset
+from headstart.data.heterogeneity import Heterogeneity, describe
+from headstart.data.images import ImageSet
+from headstart.data.partition import PARTITIONERS, Partition, matched, natural, personal_split
+from headstart.data.shifted import shifted
+from headstart.errors import DataError
+from headstart.federation.engines import open_federation
+from headstart.federation.grouped import Grouped
+from headstart.federation.protocol import ClientData, Federation
+from headstart.pipeline.colours import Colours, fedrdn
+from headstart.pipeline.config import RunConfig, dump_config, make_config, parse_yaml
+from headstart.pipeline.context import PipelineContext
+from headstart.pipeline.inputs import (
+    PIXELS,
+    Change,
+    Extraction,
+    Input,
+    Progress,
+    holds_images,
+    read,
+    silent,
+)
+from headstart.statistics.exact import bound_for
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A simulation ready to run: its clients, the outside test set, and what the split is like.
+
+    In its `config` the bound of the lattice is a number, unless a network has to make the features
+    first. `colours`: what was done to images.
+    """
+
+    config: RunConfig
+    train: Dataset
+    test: Dataset
+    partition: Partition
+    heterogeneity: Heterogeneity
+    clients: Mapping[str, ClientData]
+    federation: Federation
+    extractor: dict[str, Any] | None = None
+    colours: Colours = field(default_factory=Colours)
+    own_test: bool = False  # whether the data themselves say what is test
+
+    def context(self, **how: Any) -> PipelineContext:
+        """What the phases of a pipeline may see."""
+        shape = tuple(next(iter(self.clients.values())).features.shape[1:])
+        return PipelineContext(
+            self.federation,
+            self.config,
+            self.test,
+            shape,
+            self.extractor,
+            self.colours,
+            **how,
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of every client's samples: what an interrupted run must find again."""
+        state = hashlib.sha256()
+        for name, client in self.clients.items():
+            state.update(repr((name, client.features.shape, client.labels.tolist())).encode())
+            state.update(np.ascontiguousarray(client.features).data)
+        return state.hexdigest()
+
+    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
+        """All that the clients train on, in one place: the comparison a federation cannot make."""
+        taken = np.concatenate(self.partition.indices)
+        return self.train.features[taken], self.train.labels[taken]
+
+
+def read_data(
+    source: str,
+    config: RunConfig,
+    progress: Progress = silent,
+    about: Mapping[str, Any] | None = None,
+    change: Change | None = None,
+) -> Input:
+    """Features; images and sentences go through the configuration's extractor (or a head's)."""
+    columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
+    told = Extraction(
+        f"{PIXELS}{config.pixels}" if config.network else config.extractor,
+        config.weights,
+        config.download,
+        config.engine,
+        config.skip_corrupt,
+        config.text,
+    )
+    asked = (
+        holds_images(source) or config.network or config.text or config.extractor or config.weights
+    )
+    how = told if asked else None
+    return read(source, columns, how, progress, about=about, change=change)
+
+
+@dataclass(frozen=True, eq=False)
+class ClientSplit:
+    """Who holds what: the outside test set, and each client's training and held-out part.
+
+    It depends on labels, clients and domains alone, never on features.
+    """
+
+    data: Dataset  # whose `test` says what is outside
+    train: Dataset
+    test: Dataset
+    kept: Partition
+    held: Partition
+
+
+def prepare(
+    config: RunConfig, progress: Progress = silent, data: Input | None = None
+) -> Experiment:
+    """Read, split, deal to clients, and open the federation that the settings name.
+
+    `data`: samples that are in memory, instead of those that the configuration names.
+    """
+    change = None if config.shift is None else functools.partial(_shifted, config)
+    found = data or read_data(config.data, config, progress, change=change)
+    found = _with_outside(config, found, progress)
+    dealt = deal(config, found.data)
+    train, test, kept = dealt.train, dealt.test, dealt.kept
+    if not config.network:  # the features of a network are known when it is
+        config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
+    clients = _clients(train, kept, dealt.held)
+    if config.matched:
+        clients = _matched(clients, dealt, config.splitting_seed)
+    colours = Colours()
+    if config.shift is not None:
+        colours = Colours.shifted(config.shift, kept.names, len(test), config.splitting_seed)
+    if config.augment == "fedrdn":
+        clients, test, colours = fedrdn(clients, config.seed, test, found.extractor or {}, colours)
+    return Experiment(
+        config,
+        train,
+        test,
+        kept,
+        describe(kept, train.labels),
+        clients,
+        opened(config, clients, test, in_memory=data is not None),
+        found.extractor,
+        colours,
+        found.data.test is not None,
+    )
+
+
+def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Input:
+    """With the test samples that the configuration names, through the same extractor."""
+    if config.test is None:
+        return found
+    about = None if config.network else found.extractor  # pixels are what they are
+    outside = read_data(config.test, config, progress, about)
+    return replace(found, data=found.data.with_outside(outside.data))
+
+
+def deal(config: RunConfig, data: Dataset) -> ClientSplit:
+    """Split and partition."""
+    if data.test is None:
+        data = data.with_test(config.test_fraction, config.splitting_seed)
+    train, test = data.train_part(), data.test_part()
+    if not len(train) or not len(test):
+        raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
+    whole = make_partition(config, train)
+    minimum = max(config.minimum, 1)
+    kept, held = personal_split(
+        whole, train.labels, config.held_out, minimum, config.splitting_seed
+    )
+    if not len(kept):
+        raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
+    return ClientSplit(data, train, test, kept, held)
+
+
+def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:
+    """Before their features are known: every client's images, and the test set's, shifted."""
+    nothing = np.zeros((len(images), 1), np.float32)
+    about = (images.labels, images.clients, images.domains, images.test)
+    dealt = deal(config, Dataset(images.name, nothing, *about))
+    delta = float(config.shift or 1)
+    colours = Colours.shifted(delta, dealt.kept.names, len(dealt.test), config.splitting_seed)
+    inside, outside = (np.flatnonzero(dealt.data.test == side) for side in (False, True))
+    domains = np.full(len(images), "", "U8")
+    domains[outside] = colours.test
+    for (name, own), (_, rest) in zip(dealt.kept.items(), dealt.held.items(), strict=True):
+        domains[inside[np.concatenate([own, rest])]] = colours.clients[name]
+    return shifted(images, domains, delta)
+
+
+@dataclass(frozen=True)
+class RemoteClient:
+    """A client's samples, read in another process by the same configuration."""
+
+    config: str
+    name: str
+
+    def __call__(self) -> ClientData:
+        return _dealt_anew(self.config)[self.name]
+
+
+@functools.lru_cache(maxsize=1)
+def _dealt_anew(text: str) -> Mapping[str, ClientData]:
+    config = make_config({**parse_yaml(text), "federation": {}})
+    return prepare(config).clients
+
+
+def opened(
+    config: RunConfig,
+    clients: Mapping[str, ClientData],
+    test: Dataset,
+    *,
+    in_memory: bool = False,
+) -> Federation:
+    """The engine that the settings name, in groups and behind masks where they say so."""
+    how = config.federation
+    federation = open_federation(
+        how.engine,
+        clients,
+        seed=config.seed,
+        precision=config.precision,
+        remote=None if in_memory else functools.partial(RemoteClient, dump_config(config)),
+        **how.settings,
+    )
+    if how.group_size is None:
+        return federation
+    if not how.secure:
+        return Grouped(federation, how.group_size, seed=config.seed)
+    from headstart.privacy.masked import Masked
+
+    # The list of classes is agreed beforehand: the server's own test set has them.
+    return Masked(federation, how.group_size, np.unique(test.labels), seed=config.seed)
+
+
+def make_partition(config: RunConfig, train: Dataset) -> Partition:
+    """The named partitioner on what it asks for; without one, the data's own clients."""
+    if config.partition is None:
+        if train.clients is None:
+            raise DataError(
+                f"partition: {train.name} does not say whose a sample is (no column "
+                f"{config.client!r}); name a partitioner, such as dirichlet with clients and alpha"
+            )
+        return natural(train.clients)
+    make = PARTITIONERS[config.partition.name]
+    parameters = inspect.signature(make).parameters
+    sources: dict[str, Any] = {
+        "labels": train.labels,
+        "n": len(train),
+        "ids": train.clients,
+        "domains": train.domains,
+    }
+    first = next(iter(parameters))
+    if sources[first] is None:
+        raise DataError(f"partition: {config.partition.name} needs {first}, which the data lack")
+    settings = {"seed": config.splitting_seed, **config.partition.settings}
+    needed = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty and name not in (first, *settings)
+    ]
+    if needed:
+        raise DataError(f"partition: {config.partition.name} needs {', '.join(needed)}")
+    return _whole(config.partition.name, make(sources[first], **settings), len(train))
+
+
+def _whole(name: str, made: Any, samples: int) -> Partition:
+    """What a partitioner made, which may be a user's own."""
+    if not isinstance(made, Partition):
+        raise DataError(f"partition: {name}: expected a Partition, got {type(made).__name__}")
+    largest = max((int(index.max()) for index in made.indices if len(index)), default=-1)
+    if not 0 <= largest < samples:
+        raise DataError(
+            f"partition: {name}: expected some of the samples 0 to {samples - 1}, got {largest}"
+        )
+    return made
+
+
+def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, ClientData]:
+    return {
+        name: ClientData(
+            train.features[own],
+            train.labels[own],
+            train.features[rest],
+            train.labels[rest],
+        )
+        for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
+        if len(own)
+    }
+
+
+def _matched(
+    clients: dict[str, ClientData], dealt: ClientSplit, seed: int
+) -> dict[str, ClientData]:
+    """Each client tested on samples of the outside test set that are like its own."""
+    test = dealt.test
+    found = dict(
+        zip(
+            dealt.kept.names,
+            matched(dealt.kept, dealt.train.labels, test.labels, seed),
+            strict=True,
+        )
+    )
+    return {
+        name: replace(
+            client,
+            test_features=test.features[found[name]],
+            test_labels=test.labels[found[name]],
+        )
+        for name, client in clients.items()
+    }
+
+
+def lattice_bound(config: RunConfig, train: Dataset, own: float | None) -> float:
+    """The public bound; "auto" is the extractor's own, or the power of two the features stay in."""
+    if config.bound != "auto":
+        return float(config.bound)
+    if own is not None:
+        return own
+    return bound_for(train.features)

@@ -1,0 +1,251 @@
+"""One way in: features as they are, images and sentences through an extractor and its cache."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart.data.datasets import DATASETS, Dataset, load
+from headstart.data.delimited import TABLES
+from headstart.data.image_set import CorruptImage
+from headstart.data.images import ImageSet, is_images, load_images
+from headstart.data.sample_set import SampleSet
+from headstart.data.texts import load_texts
+from headstart.errors import DataError, HeadstartError, SkippedWarning
+from headstart.files import write_bytes
+
+Progress = Callable[[str, int, int], None]  # what, done, of
+Change = Callable[[ImageSet], ImageSet]
+PIXELS = "pixels-"  # and the side
+IMAGES, TEXTS = "mobilenet_v2", "all_minilm_l6_v2"  # the extractors, if none is named
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """No progress shown."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Which extractor makes features of images or sentences, where its weights may come from."""
+
+    name: str | None = None  # the usual one
+    weights: str | None = None
+    download: bool = False
+    engine: str = "onnx"
+    skip_corrupt: bool = False
+    text: str | None = None  # the column of sentences; none: images
+
+    @property
+    def network(self) -> str:
+        return self.name or (TEXTS if self.text else IMAGES)
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """Samples with features; of extracted ones also what made them, and a name for each."""
+
+    data: Dataset
+    extractor: dict[str, Any] | None = None
+    bound: float | None = None
+    names: tuple[str, ...] | None = None
+
+
+def read(
+    source: str,
+    columns: Mapping[str, str],
+    extraction: Extraction | None = None,
+    progress: Progress = silent,
+    *,
+    labelled: bool = True,
+    about: Mapping[str, Any] | None = None,
+    change: Change | None = None,
+) -> Input:
+    """The samples at `source`; images need an extractor (the default one unless told).
+
+    `about`: what a saved head remembers of its extractor, which samples then go through again.
+    `change`: what is done to images before.
+    """
+    how = extraction or Extraction()
+    if change is not None and (how.text is not None or not holds_images(source)):
+        held = "features" if how.text is None else "sentences"
+        raise DataError(f"shift: expected images, whose colours can be shifted, got {held}")
+    if how.text is None and holds_text(source, about):
+        how = replace(how, text=str((about or {})["text"]))
+    if how.text is not None:
+        return _sentences(source, columns, how, progress, labelled, about)
+    if holds_images(source):
+        return _images(source, columns, how, progress, labelled, about, change)
+    if extraction is not None:
+        raise DataError(f"extractor: {source} holds features, not images{_hint(how)}")
+    return Input(load(source, **columns, labelled=labelled))
+
+
+def _hint(how: Extraction) -> str:
+    from headstart.data.backbones import text_names
+
+    sentences = how.network in text_names()
+    return "; of sentences, name the column (--text)" if sentences else ""
+
+
+def holds_images(source: str) -> bool:
+    return source not in DATASETS and is_images(source)
+
+
+def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:
+    """Whether a head of sentences takes the table at `source` for one of sentences."""
+    return bool(about and "text" in about) and Path(source).suffix.lower() in TABLES
+
+
+def _images(
+    source: str,
+    columns: Mapping[str, str],
+    how: Extraction,
+    progress: Progress,
+    labelled: bool,
+    about: Mapping[str, Any] | None,
+    change: Change | None,
+) -> Input:
+    if about and "text" in about:
+        raise DataError(f"data: {source} holds images, but the model was fitted to sentences")
+    images = load_images(source, **columns, labelled=labelled)
+    images = change(images) if change else images
+    network = extractor_of(about, how) if about else _network(how, _small(images, how))
+    return _extracted(images, network, how, progress, images.where)
+
+
+def _sentences(
+    source: str,
+    columns: Mapping[str, str],
+    how: Extraction,
+    progress: Progress,
+    labelled: bool,
+    about: Mapping[str, Any] | None,
+) -> Input:
+    if how.engine != "onnx":
+        raise DataError(f"engine: sentences run on NumPy alone, got {how.engine!r}")
+    if about and "text" not in about:
+        raise DataError(f"data: {source} holds sentences, but the model was fitted to images")
+    samples = load_texts(source, text=str(how.text), **columns, labelled=labelled)
+    return _extracted(samples, _reader(how, about), how, progress, samples.open)
+
+
+def _extracted(
+    samples: SampleSet,
+    network: Any,
+    how: Extraction,
+    progress: Progress,
+    name: Callable[[int], str],
+) -> Input:
+    from headstart.data.features import as_dataset, extract
+
+    features = extract(
+        samples,
+        network,
+        progress=lambda done, of: progress(f"features of {samples.name}", done, of),
+        on_corrupt="skip" if how.skip_corrupt else "error",
+    )
+    for where, reason in features.corrupt:
+        warnings.warn(f"{where}: {reason}", SkippedWarning, stacklevel=2)
+    names = tuple(name(i) for i in range(len(samples)) if features.kept[i])
+    return Input(as_dataset(samples, features), _about(how, network), network.bound, names)
+
+
+def _reader(how: Extraction, about: Mapping[str, Any] | None) -> Any:
+    """The extractor of sentences that is named, or the one a head was made with."""
+    from headstart.data.backbones import text_extractor
+    from headstart.data.backbones.wordpiece import Reading
+
+    if not about:
+        return text_extractor(how.network, weights=how.weights)
+    reading = Reading(**about["preprocess"])
+    network = text_extractor(str(about["name"]), weights=how.weights, reading=reading)
+    return _same(network, about)
+
+
+def _small(images: Any, how: Extraction) -> bool:
+    """Whether the images are smaller than the network's input: then there is no margin to crop."""
+    from headstart.data.backbones.catalogue import NETWORKS
+
+    known = NETWORKS.get(how.network)
+    if known is None:
+        return False
+    for i in range(len(images)):
+        try:
+            return min(images.open(i).size) < known.preprocess.size
+        except CorruptImage:
+            if not how.skip_corrupt:
+                raise
+    return False
+
+
+def _network(how: Extraction, small: bool) -> Any:
+    from headstart.data.backbones import Preprocess, extractor, from_callable
+    from headstart.data.backbones.catalogue import NETWORKS
+
+    if how.network.startswith(PIXELS):  # rows of pixels, for a network that trains on them
+        side = int(how.network.removeprefix(PIXELS))
+        resized = Preprocess(size=side, resize=side)
+        return from_callable(lambda x: x.reshape(len(x), -1), 3 * side**2, how.network, resized)
+    prepare = NETWORKS[how.network].preprocess.for_small() if small else None
+    return extractor(
+        how.network,
+        weights=how.weights,
+        download=how.download,
+        engine=how.engine,
+        preprocess=prepare,
+    )
+
+
+def _about(how: Extraction, network: Any) -> dict[str, Any]:
+    """What a saved head remembers of the extractor its features came from."""
+    return {
+        "name": how.network,
+        "identity": network.identity,
+        "preprocess": network.preprocess.settings(),
+        **({} if how.text is None else {"text": how.text}),
+    }
+
+
+def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any:
+    """The extractor a head was made with; another one's features would mean nothing to it."""
+    from headstart.data.backbones import Preprocess, extractor
+
+    how = how or Extraction(str(about["name"]))
+    network = extractor(
+        str(about["name"]),
+        weights=how.weights,
+        download=how.download,
+        engine=how.engine,
+        preprocess=Preprocess(**about["preprocess"]),
+    )
+    return _same(network, about)
+
+
+def _same(network: Any, about: Mapping[str, Any]) -> Any:
+    if network.identity != about["identity"]:
+        raise HeadstartError(
+            f"extractor: the model was made with {about['name']} {about['identity'][:12]}…, "
+            f"got {network.identity[:12]}… (other weights)"
+        )
+    return network
+
+
+def write_features(found: Input, path: Path) -> None:
+    """A .npz file that `read` takes back: features, label and whatever else is known."""
+    data = found.data
+    arrays: dict[str, Any] = {"features": data.features, "label": data.labels}
+    known = {"client": data.clients, "domain": data.domains}
+    arrays |= {name: values for name, values in known.items() if values is not None}
+    if data.test is not None:
+        arrays["split"] = np.where(data.test, "test", "train")
+    if path.suffix != ".npz":
+        raise DataError(f"output: expected a .npz file, got {path.name}")
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())

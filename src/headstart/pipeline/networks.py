@@ -1,0 +1,37 @@
+"""Published weights of a network as the parameters of a model that trains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.weights import load_into
+from headstart.errors import HeadstartError
+from headstart.gradient.models import Spec, build
+from headstart.pipeline.context import Params, PipelineContext
+
+
+def published(network: str, weights: str | None) -> Params:
+    """The published weights of a network, as parameters; none for one that has none."""
+    known = NETWORKS[network]
+    if known.weights is None:
+        return {}
+    module = known.build()
+    load_into(module, known.find_weights(weights))
+    shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
+    state = module.state_dict()
+    return {
+        name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
+    }
+
+
+def check_network(context: PipelineContext) -> None:
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
+    config = context.config
+    model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
+    random = config.network is not None and NETWORKS[config.network].weights is None
+    if random and model.statistics and config.batch_norm == "frozen":
+        raise HeadstartError(
+            f"batch_norm: expected average or local for {config.network}, which begins at random, "
+            "got frozen"
+        )

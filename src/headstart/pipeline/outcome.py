@@ -1,0 +1,226 @@
+"""From a pipeline that was carried out to its result."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart import __version__
+from headstart.costs import formula_bytes
+from headstart.evaluate import Scores, scores
+from headstart.federation.leaks import would_refuse
+from headstart.pipeline.config import Named, RunConfig
+from headstart.pipeline.context import ModelState, PipelineContext
+from headstart.pipeline.experiment import Experiment
+from headstart.pipeline.personalize import linear_head
+from headstart.pipeline.pipeline import Pipeline
+from headstart.results import (
+    ClientSummary,
+    Confusion,
+    DataSummary,
+    HeadSummary,
+    Point,
+    Pooled,
+    RidgePath,
+    SeedResult,
+    SplitSummary,
+)
+
+_COSTS = ("up", "down", "flops", "counted", "formula_up", "formula_flops")
+
+
+def seed_result(
+    pipeline: Pipeline,
+    context: PipelineContext,
+    state: ModelState,
+    data: DataSummary,
+    split: SplitSummary,
+    **more: Any,
+) -> SeedResult:
+    """What one pipeline found. `more`: what only its runner knows (pooled data, failures, time)."""
+    shared = [
+        point["accuracy"]
+        for point in context.curve
+        if pipeline.phases[point["phase"]].kind != "full"
+    ]
+    tested = _scores(context, state) if shared[-1] is not None else None
+    return SeedResult(
+        pipeline=str(pipeline),
+        phases=tuple(map(str, pipeline.phases)),
+        seed=context.config.seed,
+        data=data,
+        split=split,
+        settings=settings_of(context.config),
+        curve=tuple(map(_point, context.curve)),
+        accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
+        balanced_accuracy=None if tested is None else tested.balanced_accuracy,
+        head=None if state.method is None else head_summary(context, state),
+        personal=context.personal,
+        epochs=tuple(context.epochs or ()),
+        domains=context.domains,
+        confusion=None if tested is None else _confusion(tested),
+        notes=tuple(context.notes),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        **more,
+    )
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """Everything a run was told but the data, the split and the seed, which stand elsewhere."""
+    plain = config.model_dump(mode="json")
+    for key in ("data", "pipeline", "partition", "seed", "held_out", "test_fraction"):
+        plain.pop(key, None)
+    return plain
+
+
+def _point(point: Mapping[str, Any]) -> Point:
+    known = {"phase", "round", "accuracy", *_COSTS}
+    diagnosis = {key: value for key, value in point.items() if key not in known}
+    costs = {key: point[key] for key in _COSTS}
+    return Point(
+        point["phase"], point["round"], point["accuracy"], **costs, diagnosis=diagnosis or None
+    )
+
+
+def _scores(context: PipelineContext, state: ModelState) -> Scores:
+    """Of the shared model on the server's own test set."""
+    head = linear_head(context, state)
+    return scores(head, context.test_features(state.params), context.test.labels)
+
+
+def _confusion(tested: Scores) -> Confusion:
+    rows = tuple(tuple(row) for row in tested.confusion.tolist())
+    return Confusion(tuple(str(label) for label in tested.classes), rows)
+
+
+def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
+    """The closed-form head a pipeline began with."""
+    method, head = state.method, state.head
+    assert head is not None
+    holdings = context.holdings
+    every = len(holdings.classes)
+    sent = list(context.sent.values()) if context.arriving else []
+    formulas = [
+        formula_bytes(method, context.dimension, own, every) for own in holdings.own.values()
+    ]
+    about = head.provenance
+    return HeadSummary(
+        method.name,
+        method.title,
+        about.get("settings", {}),
+        about.get("solved", {}),
+        temperature=head.temperature,
+        bytes_per_client=float(np.mean(sent)) if sent else None,
+        formula_bytes_per_client=float(np.mean(formulas)) if formulas else None,
+        arrivals=tuple(context.arrivals),
+        digest=about.get("total", ""),
+    )
+
+
+def ridge_path(method: Any, total: Any) -> RidgePath | None:
+    """GCV over λ, of a head that has it."""
+    if not hasattr(method, "path"):
+        return None
+    path = method.path(total)
+    return RidgePath(
+        tuple(path.ridges.tolist()),
+        tuple(path.scores.tolist()),
+        tuple(path.freedom.tolist()),
+        float(path.best),
+    )
+
+
+# -- what only a simulation knows ------------------------------------------------------------------
+
+
+def data_summary(experiment: Experiment, digest: str) -> DataSummary:
+    train, config = experiment.train, experiment.config
+    classes, _ = experiment.partition.counts(train.labels)
+    return DataSummary(
+        train.name,
+        int(experiment.partition.sizes().sum()),
+        len(experiment.test),
+        train.dimension,
+        tuple(str(label) for label in classes),
+        digest,
+        config.shift,
+        config.augment,
+    )
+
+
+def split_summary(experiment: Experiment) -> SplitSummary:
+    made = experiment.config.partition or Named(name="natural")
+    _, counts = experiment.partition.counts(experiment.train.labels)
+    return SplitSummary(
+        made.name,
+        made.settings,
+        tuple(experiment.partition.names),
+        experiment.config.held_out,
+        None if experiment.own_test else experiment.config.test_fraction,
+        experiment.heterogeneity.summary(),
+        tuple(tuple(row) for row in counts.tolist()),
+    )
+
+
+def client_rows(
+    experiment: Experiment, context: PipelineContext, method: Any
+) -> tuple[ClientSummary, ...]:
+    every, d = len(context.classes), context.dimension
+    rows = []
+    for name, client in experiment.clients.items():
+        own = len(np.unique(client.labels))
+        sent = context.sent.get(name) if context.arriving else None
+        rows.append(
+            ClientSummary(
+                name,
+                len(client.labels),
+                own,
+                None if sent is None else round(sent),
+                None if method is None else formula_bytes(method, d, own, every),
+                experiment.colours.clients.get(name),
+            )
+        )
+    return tuple(rows)
+
+
+def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
+    """The same head from all data in one place. Rows have no pooled form."""
+    method = state.method
+    if method is None or not method.statistic.is_sum or experiment.config.network:
+        return None
+    config = experiment.config
+    z, y = experiment.pooled()
+    total = method.measure(z, y, exact=config.exact, bound=float(config.bound))
+    model = method.solve(total)
+    accuracy = model.accuracy(experiment.test.features, experiment.test.labels)
+    return Pooled(accuracy, total.digest() if config.exact else "")
+
+
+def message_sizes(experiment: Experiment, head: Any, most: int = 200) -> dict[str, float]:
+    """Mean bytes of a client's message at the default and the smallest precision.
+
+    Of at most `most` clients, evenly picked.
+    """
+    clients = list(experiment.clients.values())
+    picked = clients[:: max(1, len(clients) // most)]
+    found = [head.measure(client.features, client.labels, secret=b"size") for client in picked]
+    return {
+        precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in found]))
+        for precision in ("float32", "int8")
+    }
+
+
+def reveals(labels: Sequence[Any], dimension: int) -> dict[str, int]:
+    """How many clients' messages say more than a client may wish."""
+    counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
+    return {
+        "clients": len(labels),
+        "would not send this if deployed": would_refuse(counts),
+        "under 10 samples": sum(len(y) < 10 for y in labels),
+        "with a class of one sample": sum(1 in own for own in counts),
+        "fewer samples than dimensions": sum(len(y) < dimension for y in labels),
+    }

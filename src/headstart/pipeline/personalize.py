@@ -1,0 +1,114 @@
+"""Closed-form personalization, and what every pipeline says of its clients' own test parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
+from headstart.evaluate import PERSONAL
+from headstart.federation import steps
+from headstart.federation.protocol import tallies
+from headstart.heads.linear import LinearHead
+from headstart.pipeline.context import ModelState, PipelineContext
+from headstart.results import PersonalScores
+
+if TYPE_CHECKING:
+    from headstart.pipeline.phases import Phase
+
+
+def check_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+    """Whether this closed form can be made of the model so far."""
+    need_tests(phase, context)
+    if phase.settings:
+        unknown = ", ".join(phase.settings)
+        raise HeadstartError(f"{phase.name}: expected no settings, got {unknown}")
+    if phase.name == "oll":
+        return replace(state, oll=True)
+    if state.job is not None:
+        raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
+    if state.closed:
+        raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
+    return replace(state, oll=True, closed=phase.name)
+
+
+def need_tests(phase: Phase, context: PipelineContext) -> None:
+    """Refuse what only clients' own test parts could show."""
+    if not context.config.personal:
+        raise HeadstartError(f"{phase}: expected held-out parts to test on; give held_out=0.45")
+    if context.config.federation.secure:
+        raise HeadstartError(f"{phase}: expected answers of single clients, got secure sums")
+
+
+def run_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+    """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
+    after = check_closed(phase, context, state)
+    shared = state.head  # not calibrated: no prior could be put into it, and nothing is tested yet
+    if phase.name == "oll" and (state.spec or shared is None or shared.temperature is None):
+        evaluate_personal(context, after)
+    else:
+        context.personal = variants(context, state, final=phase.name)
+    return after
+
+
+def variants(context: PipelineContext, state: ModelState, final: str) -> PersonalScores:
+    """Every client's hits with the shared head, and with each closed form made of it.
+
+    It is a test, and no part of the method's bytes.
+    """
+    step = steps.personal(context.config.smoothing, state.leverage)
+    step, arrays = context.through(step, state.params)
+    head = steps.with_head(linear_head(context, state))
+    found = tallies(context.federation, step, {**head, **arrays})
+    if not found:
+        raise NoAnswerError("personal: expected an answer of some client, got none")
+    rows = np.array(list(found.values()))
+    hits = {name: tuple(rows[:, 1 + at].tolist()) for at, name in enumerate(PERSONAL)}
+    return PersonalScores(tuple(found), tuple(rows[:, 0].tolist()), hits, final)
+
+
+def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
+    """Each client's hits on its own part: the shared model's, and its own at the end.
+
+    Where single clients may not be seen there are none, and the results say so.
+    """
+    try:
+        if state.spec is None and (state.head is None or state.head.temperature is None):
+            return  # it knows nothing of the features yet, or nobody has calibrated it
+        if state.spec is None:
+            context.personal = variants(context, state, final="oll" if state.oll else "global")
+            return
+        from headstart.pipeline import local
+
+        local.evaluate(context, state)
+    except NoAnswerError as error:
+        context.note(f"No personal accuracy: {error}.")
+    except StepRefusedError:
+        context.note("No personal accuracy: answers of single clients are not seen here.")
+
+
+def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:
+    """The shared head as one that closed forms and files know."""
+    if state.spec is None:
+        assert state.head is not None
+        return state.head
+    weights, bias = (state.params[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
+    head = state.head
+    if head is not None and not state.data_free and len(weights) == len(head.weights):
+        return replace(head, weights=weights, bias=bias)
+    # Cross-entropy alone leaves the global class frequencies in the scores.
+    holdings = context.holdings
+    about = dict(state.head.provenance) if state.head else {}
+    prior, temperature = holdings.counts / holdings.counts.sum(), state.spec.temperature
+    return LinearHead(weights, bias, holdings.classes, None, prior, temperature, about)
+
+
+def scored(rows: Mapping[str, tuple[float, float, float]]) -> PersonalScores:
+    """(tested, hits of the shared model, hits of the client's own) by client."""
+    tested, before, after = (
+        tuple(map(float, column)) for column in zip(*rows.values(), strict=True)
+    )
+    return PersonalScores(tuple(rows), tested, {"global": before, "personal": after}, "personal")

@@ -1,0 +1,383 @@
+"""The phases of a pipeline as objects: what was said of each, how it is checked and carried out.
+
+    Pipeline(InitHead(Fed3R()), FineTune("fedavg", "head", rounds=50), PersonalizeFully())
+
+is what the notation `Fed3R + FedAvg-50(ψ) + FP` parses to. What is not said is None and resolved
+by `check`, before anything runs; two phases are equal when the same was said of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headstart.errors import HeadstartError
+from headstart.registry import NAME, QUALIFIED, folded
+
+if TYPE_CHECKING:
+    from headstart.pipeline.context import ModelState, PipelineContext
+
+Value = bool | int | float | str
+SYMBOLS = {"model": "f", "extractor": "φ", "head": "ψ"}
+_SPELLINGS = {"model": "f m model", "extractor": "φ phi varphi extractor", "head": "ψ psi head"}
+PARTS = {word: part for part, words in _SPELLINGS.items() for word in words.split()}
+_OWNERS = {"none": "init", "oll": "closed", "fp": ""}  # names that only one kind may have
+_SETTING = re.compile(r"[^\W\d]\w*")
+_BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
+
+
+@dataclass(frozen=True, init=False)
+class Phase:
+    """What was said of one phase: a method by name, its part and rounds, its settings."""
+
+    name: str
+    part: str | None
+    rounds: int | None
+    settings: Mapping[str, Value]
+
+    kind: ClassVar[str] = ""
+    says: ClassVar[str] = ""  # what such a phase is, for messages
+    counts: ClassVar[str] = ""  # what its number counts; empty: it has neither number nor part
+
+    def _say(
+        self, name: str, part: str | None, rounds: int | None, settings: Mapping[str, Any]
+    ) -> None:
+        if isinstance(part, str):
+            part = PARTS.get(folded(part), part)
+        own = folded(name) if isinstance(name, str) and folded(name) in _OWNERS else name
+        for key, value in {
+            "name": own,
+            "part": part,
+            "rounds": rounds,
+            "settings": dict(settings),
+        }.items():
+            object.__setattr__(self, key, value)
+        for fault in self._faults():
+            raise HeadstartError(f"pipeline: {fault}")
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name, self.part, self.rounds))
+
+    @classmethod
+    def said(cls, name: Any, words: Mapping[Any, Any]) -> Phase:
+        """From a name and key=value words: those that are no field are settings of its method."""
+        rest = dict(words)
+        part, rounds = rest.pop("part", None), rest.pop(cls.counts or "rounds", None)
+        if not cls.counts and (part is not None or rounds is not None):
+            given = _shown(part) if part is not None else f"{_shown(rounds)} rounds"
+            raise HeadstartError(
+                f"pipeline: {name}: expected neither part nor rounds for {cls.says}, got {given}"
+            )
+        made = cls.__new__(cls)
+        made._say(name, part, rounds, rest)
+        return made
+
+    @property
+    def trains(self) -> bool:
+        """Whether gradients are taken, for which torch is needed."""
+        return bool(self.counts)
+
+    def words(self) -> dict[str, Value]:
+        """All that was said, as `said` takes it back."""
+        given = {"part": self.part, self.counts or "rounds": self.rounds}
+        return {**{k: v for k, v in given.items() if v is not None}, **self.settings}
+
+    def __str__(self) -> str:
+        """As the papers write it; `parse` reads it back."""
+        from headstart.pipeline.names import paper_name
+
+        return self._written(paper_name(self.name))
+
+    def _written(self, title: str, *first: str) -> str:
+        words = [*first, *([SYMBOLS[self.part]] if self.part else [])]
+        words += [f"{key}={printed(value)}" for key, value in sorted(self.settings.items())]
+        count = f"-{self.rounds}" if self.rounds else ""
+        return title + count + (f"({', '.join(words)})" if words else "")
+
+    def _faults(self) -> Iterator[str]:
+        """What keeps a phase from meaning something, or from being printed and read back."""
+        name, part, count = self.name, self.part, self.rounds
+        if not isinstance(name, str) or not (NAME.fullmatch(name) or QUALIFIED.fullmatch(name)):
+            yield f"expected the name of a method, got {_shown(name)}"
+        elif folded(name) in PARTS or _OWNERS.get(folded(name), self.kind) != self.kind:
+            yield f"expected the name of {self.says}, got {name!r}, which means something else"
+        if part is not None and part not in list(SYMBOLS):
+            yield f"{name}: expected a part among φ, ψ and f, got {_shown(part)}"
+        if count is not None and not (type(count) is int and 0 < count < 10**12):
+            yield f"{name}: expected a number of {self.counts} from 1, got {_shown(count)}"
+        taken = {*KINDS, "part", "refit", self.counts or "rounds"}
+        for key, value in self.settings.items():
+            named = isinstance(key, str) and _SETTING.fullmatch(key) and key not in taken
+            if not named or folded(name) == "oll":
+                yield f"{name}: expected the name of a setting, got {_shown(key)}"
+            if not is_plain(value):
+                expected = "a finite number, true, false or a text"
+                yield f"{name}: {key}: expected {expected}, got {_shown(value)}"
+
+    # -- what it does --------------------------------------------------------------------------
+
+    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
+        """Refuse what cannot be done, before anything is; what is known of the model after it."""
+        raise NotImplementedError
+
+    def run(
+        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+    ) -> ModelState:
+        """Carry it out as phase `number`, from a checkpoint's state where there is one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, init=False, eq=True)
+class InitHead(Phase):
+    """A head solved from one message per client; without one, a random head (`none`).
+
+    `head`: an object (`Fed3R(ridge="gcv")`), or a name with settings.
+    """
+
+    kind: ClassVar[str] = "init"
+    says: ClassVar[str] = "an initial head"
+    __hash__ = Phase.__hash__
+
+    def __init__(self, head: Any = "none", **settings: Value) -> None:
+        name, own = head_words(head)
+        self._say(name, None, None, {**own, **settings})
+
+    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
+        from headstart.pipeline import init_head
+
+        return init_head.check(self, context, state)
+
+    def run(
+        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+    ) -> ModelState:
+        from headstart.pipeline import init_head
+
+        return init_head.run(self, context)
+
+
+class _Trains(Phase):
+    """Rounds of a federated algorithm."""
+
+    counts: ClassVar[str] = "rounds"
+
+    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
+        from headstart.pipeline import training
+
+        return training.check(self, context, state)
+
+    def run(
+        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+    ) -> ModelState:
+        from headstart.pipeline import training
+
+        return training.run(self, context, state, number, resume)
+
+
+@dataclass(frozen=True, init=False, eq=True)
+class FineTune(_Trains):
+    """Training of the whole model, of its extractor or of its head, by all clients together.
+
+    `refit` (Fed3R-FT): a closed-form head whose statistics follow the extractor as it trains, and
+    which is the model's head at every evaluation. As published, it begins with nothing and grows
+    with the clients that are sampled, while a softmax head of its own trains the extractor; after
+    an initial head of the same kind, its total begins with everybody's statistics.
+    """
+
+    refit: InitHead | None
+
+    kind: ClassVar[str] = "train"
+    says: ClassVar[str] = "training"
+    __hash__ = Phase.__hash__
+
+    def __init__(
+        self,
+        method: Any = "fedavg",
+        part: str | None = None,
+        *,
+        rounds: int | None = None,
+        refit: Any = None,
+        **settings: Value,
+    ) -> None:
+        head = refit if refit is None or isinstance(refit, InitHead) else InitHead(refit)
+        object.__setattr__(self, "refit", _refittable(method, head))
+        self._say(method_name(method), part, rounds, settings)
+
+    @classmethod
+    def said(cls, name: Any, words: Mapping[Any, Any]) -> Phase:
+        rest = dict(words)
+        refit = rest.pop("refit", None)
+        made = super().said(name, rest)
+        if isinstance(refit, Mapping):
+            inner = dict(refit)
+            refit = InitHead.said(inner.pop("init", None), inner)
+        elif isinstance(refit, str):
+            refit = InitHead.said(refit, {})
+        object.__setattr__(made, "refit", _refittable(name, refit))
+        return made
+
+    def words(self) -> dict[str, Any]:
+        if self.refit is None:
+            return super().words()
+        inner: Any = self.refit.name
+        if self.refit.settings:
+            inner = {"init": self.refit.name, **self.refit.settings}
+        return {**super().words(), "refit": inner}
+
+    def __str__(self) -> str:
+        if self.refit is None:
+            return super().__str__()
+        inside = [super().__str__(), *_inside(self.refit)]
+        return f"{str(self.refit).partition('(')[0]}-FT({', '.join(inside)})"
+
+
+@dataclass(frozen=True, init=False, eq=True)
+class PersonalizePartly(_Trains):
+    """Training in which a part of the model stays with each client: `part` names that part."""
+
+    kind: ClassVar[str] = "personal"
+    says: ClassVar[str] = "partial personalization"
+    __hash__ = Phase.__hash__
+
+    def __init__(
+        self,
+        method: Any = "fedalt",
+        part: str | None = None,
+        *,
+        rounds: int | None = None,
+        **settings: Value,
+    ) -> None:
+        self._say(method_name(method), part, rounds, settings)
+
+
+@dataclass(frozen=True, init=False, eq=True)
+class PersonalizeClosedForm(Phase):
+    """Only local labels (`oll`), the local prior, or the residual ridge: no step is taken."""
+
+    kind: ClassVar[str] = "closed"
+    says: ClassVar[str] = "closed-form personalization"
+    __hash__ = Phase.__hash__
+
+    def __init__(self, name: str = "oll", **settings: Value) -> None:
+        self._say(name, None, None, settings)
+
+    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
+        from headstart.pipeline import personalize
+
+        return personalize.check_closed(self, context, state)
+
+    def run(
+        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+    ) -> ModelState:
+        from headstart.pipeline import personalize
+
+        return personalize.run_closed(self, context, state)
+
+    def __str__(self) -> str:
+        return "OLL" if self.name == "oll" else super().__str__()
+
+
+@dataclass(frozen=True, init=False, eq=True)
+class PersonalizeFully(Phase):
+    """Each client trains alone, from the model it has, by SGD or Ditto."""
+
+    kind: ClassVar[str] = "full"
+    says: ClassVar[str] = "full personalization"
+    counts: ClassVar[str] = "epochs"
+    __hash__ = Phase.__hash__
+
+    def __init__(
+        self,
+        method: str = "sgd",
+        part: str | None = None,
+        *,
+        epochs: int | None = None,
+        **settings: Value,
+    ) -> None:
+        self._say(method, part, epochs, settings)
+
+    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
+        from headstart.pipeline import local
+
+        return local.check(self, context, state)
+
+    def run(
+        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+    ) -> ModelState:
+        from headstart.pipeline import local
+
+        return local.run(self, context, state, number)
+
+    def __str__(self) -> str:
+        return self._written("FP", *([self.name] if self.name != "sgd" else []))
+
+
+KINDS: dict[str, type[Phase]] = {  # in the order of a pipeline
+    kind.kind: kind
+    for kind in (InitHead, FineTune, PersonalizePartly, PersonalizeClosedForm, PersonalizeFully)
+}
+
+
+def _refittable(method: Any, head: Any) -> InitHead | None:
+    """A head that can be solved anew, or None; a random one cannot."""
+    if head is None or (isinstance(head, InitHead) and head.name != "none"):
+        return head
+    shown = head.name if isinstance(head, InitHead) else head
+    raise HeadstartError(
+        f"pipeline: {_shown(method)}: refit: expected the name of a head, got {_shown(shown)}"
+    )
+
+
+def head_words(head: Any) -> tuple[Any, dict[str, Value]]:
+    """A head's name and the settings in which it differs from its defaults."""
+    from headstart import heads
+
+    if head is None:
+        return "none", {}
+    if isinstance(head, str):
+        return head, {}
+    name = heads.name_of(head)
+    if isinstance(head, type):
+        return name, {}
+    usual = {
+        field.name: field.default if field.default is not dataclasses.MISSING else None
+        for field in dataclasses.fields(head)
+    }
+    given = {key: getattr(head, key) for key in usual}
+    return name, {key: value for key, value in given.items() if value != usual[key]}
+
+
+def method_name(method: Any) -> Any:
+    """The name of a method, or of a recipe function."""
+    from headstart import gradient
+
+    return method if isinstance(method, str) else gradient.METHODS.name_of(method)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a setting may have this value: text and YAML give it back as it was."""
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def printed(value: Value) -> str:
+    """A value as the notation writes it."""
+    bare = isinstance(value, str) and _BARE.fullmatch(value)
+    return str(value) if bare else json.dumps(value, ensure_ascii=False)
+
+
+def _inside(head: InitHead) -> list[str]:
+    return [f"{key}={printed(value)}" for key, value in sorted(head.settings.items())]
+
+
+def _shown(value: object) -> str:
+    try:
+        return reprlib.repr(value)  # short, whatever came: a list that holds itself, a long text
+    except ValueError:
+        return "a number of thousands of digits"  # which Python refuses to print

@@ -1,0 +1,379 @@
+"""Pipelines as runs: one in its own folder, or several on the same splits beside each other.
+
+A run of one pipeline and one seed is a folder. Several pipelines are folders 01, 02, … in a root,
+several seeds folders seed-0, seed-1, … within. What is finished there is read and not run again, so
+that a comparison is resumed and extended by saying it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headstart import __version__, optional
+from headstart.errors import HeadstartError
+from headstart.federation.protocol import Federation
+from headstart.federation.recorded import Recorded
+from headstart.pipeline import outcome
+from headstart.pipeline.config import RunConfig, parsed
+from headstart.pipeline.context import ModelState, PipelineContext, Point
+from headstart.pipeline.experiment import Experiment, prepare
+from headstart.pipeline.folder import FolderStore, RunFolder
+from headstart.pipeline.inputs import Input, Progress, silent
+from headstart.pipeline.personalize import evaluate_personal, linear_head
+from headstart.pipeline.pipeline import Pipeline
+from headstart.report import write_report
+from headstart.results import RunResult, SeedResult
+from headstart.writers import writer
+
+REPORTED = 30.0  # seconds after which the report of what is finished so far is made anew
+
+# -- one pipeline over a federation ----------------------------------------------------------------
+
+
+def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
+    """Every phase's settings, before any of them is carried out."""
+    need_extras(pipeline, context.config)
+    if pipeline.trains or context.config.network:
+        from headstart.pipeline.networks import check_network
+
+        check_network(context)
+    elif pipeline.init.name == "none":
+        raise HeadstartError("pipeline: expected a head or a training, got none")
+    state = ModelState()
+    for phase in pipeline.phases:
+        state = phase.check(context, state)
+
+
+def need_extras(pipeline: Pipeline, config: RunConfig) -> None:
+    """Refuse what needs a package that is not installed, before any data are read."""
+    if config.network:
+        optional.check("vision", "network", ("torch", "PIL"))
+    for name in config.writers:
+        optional.check(name, "writers")
+    for phase in pipeline.phases:
+        if phase.trains or phase.name == "none":
+            optional.check("torch", str(phase))
+
+
+def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
+    """Carry a pipeline out, from its last checkpoint where there is one; the model at the end."""
+    check_pipeline(context, pipeline)
+    federation, first, rest = context.federation, pipeline.init, pipeline.phases[1:]
+    federation.begin_training("")
+    context.arriving &= not rest and not context.config.network
+    state = first.run(context, ModelState(), 0)
+    saved = context.checkpoint.load() if context.checkpoint and pipeline.trains else None
+    if saved:
+        context.restore(saved.made)
+        federation.restore(saved.federation)
+    for number, phase in enumerate(rest, 1):
+        if saved and number < saved.phase:  # its outcome is in the checkpoint, but for this
+            state = replace(state, oll=state.oll or phase.name == "oll")
+            continue
+        state = phase.run(
+            context, state, number, saved if saved and number == saved.phase else None
+        )
+    if context.config.personal and context.personal is None:
+        evaluate_personal(context, state)
+    return state
+
+
+# -- simulated -------------------------------------------------------------------------------------
+
+
+def simulate(
+    experiment: Experiment,
+    pipeline: Pipeline,
+    *,
+    progress: Progress = silent,
+    checkpoint: Any = None,
+    watch: Callable[[Point], None] | None = None,
+    federation: Federation | None = None,
+    digest: str = "",
+) -> tuple[SeedResult, ModelState, PipelineContext]:
+    """Carry a pipeline out on an experiment, next to what pooled data would give."""
+    began = time.perf_counter()
+    how: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint}
+    if watch is not None:
+        how["watch"] = watch
+    context = experiment.context(**how)
+    if federation is not None:
+        context.federation = federation
+    state = run_pipeline(context, pipeline)
+    seconds = time.perf_counter() - began
+    result = outcome.seed_result(
+        pipeline,
+        context,
+        state,
+        outcome.data_summary(experiment, digest),
+        outcome.split_summary(experiment),
+        seconds=seconds,
+        clients=outcome.client_rows(experiment, context, state.method),
+        reveals=outcome.reveals(
+            [client.labels for client in experiment.clients.values()], context.dimension
+        ),
+    )
+    return _beside_pooled(experiment, context, state, result), state, context
+
+
+def _beside_pooled(
+    experiment: Experiment, context: PipelineContext, state: ModelState, result: SeedResult
+) -> SeedResult:
+    """Of a head that nothing followed: pooled data, message sizes, the path of λ."""
+    if not context.arriving or result.head is None:
+        return result
+    found = outcome.pooled(experiment, state)
+    if found and found.digest and result.head.digest != found.digest:
+        raise HeadstartError(
+            f"{result.head.name}: the federated total is not that of the pooled data; the kept "
+            "uploads are of other samples"
+        )
+    total = context.total
+    head = replace(
+        result.head,
+        sizes=outcome.message_sizes(experiment, state.method),
+        path=outcome.ridge_path(state.method, total),
+    )
+    return replace(result, head=head, pooled=found)
+
+
+# -- in folders ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One pipeline with one seed, and the folder of its run."""
+
+    pipeline: Pipeline
+    seed: int
+    path: Path
+
+
+def run_config(
+    config: RunConfig, path: str | Path, seeds: int = 1, progress: Progress = silent
+) -> RunResult:
+    """The configuration's own pipeline."""
+    (result,) = compare([parsed(config.pipeline)], config, path, seeds, progress)
+    return result
+
+
+def compare(
+    pipelines: Sequence[str | Pipeline],
+    config: RunConfig,
+    path: str | Path,
+    seeds: int = 1,
+    progress: Progress = silent,
+    data: Input | None = None,
+) -> tuple[RunResult, ...]:
+    """Every pipeline with every seed, a folder each; one report of all in `path`.
+
+    Seeds are `config.seed` and those that follow it. Nothing is written before everything that was
+    asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
+    """
+    root = Path(path)
+    for place in (root, *root.glob("[0-9][0-9]*"), *root.glob("**/seed-*")):
+        RunFolder(place).check_plugins()  # before their names are looked for
+    said = _different(pipelines)
+    for pipeline in said:
+        need_extras(pipeline, config)
+    numbers = range(config.seed, config.seed + _at_least_one(seeds))
+    cells = list(_cells(said, numbers, root))
+    if cells[0].path != root and (root / "config.yaml").exists():
+        raise HeadstartError(f"output: {root} holds one run; name a new folder")
+    experiments = Experiments(config, progress, data)
+    for cell in cells:
+        experiment = experiments[cell.seed]
+        check_pipeline(experiment.context(), cell.pipeline)
+        RunFolder(cell.path).check(
+            configured(experiment, cell.pipeline), experiments.digest(cell.seed)
+        )
+    found: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in said}
+    reported = time.monotonic()
+    for cell in cells:
+        result = load_or_run(
+            experiments[cell.seed],
+            cell.pipeline,
+            cell.path,
+            experiments.digest(cell.seed),
+            progress,
+        )
+        found[cell.pipeline].append(result)
+        if time.monotonic() > reported + REPORTED or cell is cells[-1]:
+            write_report(_gathered(found, root, said), root)
+            reported = time.monotonic()
+    return tuple(_gathered(found, root, said))
+
+
+def _gathered(
+    found: Mapping[Pipeline, Sequence[SeedResult]], root: Path, said: Sequence[Pipeline]
+) -> list[RunResult]:
+    several = len(said) > 1
+    return [
+        RunResult(tuple(runs), root / f"{number:02d}" if several else root)
+        for number, runs in enumerate(found.values(), 1)
+        if runs
+    ]
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The folders of single runs in a folder: itself, of its seeds, of several pipelines."""
+    if (root / "config.yaml").exists() or not root.is_dir():
+        return [root]
+    parts = [root, *sorted(root.glob("[0-9][0-9]*"))]
+    places = [place for part in parts for place in (part, *sorted(part.glob("seed-*"), key=_seed))]
+    return [place for place in places if (place / "config.yaml").exists()] or [root]
+
+
+def load_results(root: Path) -> tuple[RunResult, ...]:
+    """The results in a folder: of one run, of its seeds, or of several pipelines."""
+    if not root.is_dir():
+        raise HeadstartError(f"run: expected a folder, got {root}")
+    found: dict[Path, list[SeedResult]] = {}
+    for place in run_folders(root):
+        if (place / "results.json").exists():
+            part = place.parent if place.name.startswith("seed-") else place
+            found.setdefault(part, []).append(RunFolder(place).result())
+    if not found:
+        raise HeadstartError(f"run: {root} holds no results")
+    return tuple(RunResult(tuple(runs), part) for part, runs in found.items())
+
+
+def _seed(path: Path) -> int:
+    number = path.name.removeprefix("seed-")
+    return int(number) if number.isdigit() else 0
+
+
+def _different(pipelines: Sequence[str | Pipeline]) -> list[Pipeline]:
+    if not pipelines:
+        raise HeadstartError("compare: expected at least one pipeline, got none")
+    read = [parsed(said) for said in pipelines]
+    twice = next((text for text, times in Counter(map(str, read)).items() if times > 1), None)
+    if twice:
+        raise HeadstartError(f"compare: expected different pipelines, got {twice!r} twice")
+    return read
+
+
+def _at_least_one(seeds: int) -> int:
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise HeadstartError(f"seeds: expected how many (1 or more), got {seeds!r}")
+    return seeds
+
+
+def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> Iterator[Cell]:
+    """Seed by seed, for the pipelines of a seed share its split."""
+    for seed in seeds:
+        for number, pipeline in enumerate(pipelines, 1):
+            own = root / f"{number:02d}" if len(pipelines) > 1 else root
+            yield Cell(pipeline, seed, own / f"seed-{seed}" if len(seeds) > 1 else own)
+
+
+class Experiments:
+    """The experiment of each seed, made when it is needed; one is kept."""
+
+    def __init__(
+        self, config: RunConfig, progress: Progress = silent, data: Input | None = None
+    ) -> None:
+        self.config, self.progress, self.data = config, progress, data
+        self._made: tuple[int, Experiment] | None = None
+        self._digests: dict[int, str] = {}
+
+    def __getitem__(self, seed: int) -> Experiment:
+        if self._made is None or self._made[0] != seed:
+            config = self.config.model_copy(update={"seed": seed})
+            self._made = seed, prepare(config, self.progress, self.data)
+        return self._made[1]
+
+    def digest(self, seed: int) -> str:
+        """SHA-256 of every client's samples."""
+        if seed not in self._digests:
+            self._digests[seed] = self[seed].digest()
+        return self._digests[seed]
+
+
+def load_or_run(
+    experiment: Experiment, pipeline: Pipeline, path: Path, digest: str, progress: Progress
+) -> SeedResult:
+    """A pipeline in its folder; one that is finished there is read."""
+    config, folder = configured(experiment, pipeline), RunFolder(path)
+    if folder.is_of(config, digest):
+        if (path / "results.json").exists():
+            return folder.result()
+        (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
+    folder.create(config, digest)
+    folder.event("start", headstart=__version__, pipeline=str(pipeline))
+    checkpoint = None
+    if pipeline.trains:
+        from headstart.pipeline.checkpoint import Checkpoint
+
+        checkpoint = Checkpoint(path / "checkpoint.safetensors", config.checkpoint_every)
+    watch, close = _watching(config, path)
+    try:
+        result, state, context = simulate(
+            experiment,
+            pipeline,
+            progress=progress,
+            checkpoint=checkpoint,
+            watch=watch,
+            federation=recorded(experiment, pipeline, folder),
+            digest=digest,
+        )
+    finally:
+        close()
+    save(folder, result, state, context)
+    if checkpoint:
+        checkpoint.remove()
+    folder.event("finished", accuracy=result.accuracy)
+    return result
+
+
+def configured(experiment: Experiment, pipeline: Pipeline) -> RunConfig:
+    """What the folder of a pipeline says it holds."""
+    return experiment.config.model_copy(update={"pipeline": pipeline.to_plain()})
+
+
+def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> Federation | None:
+    """Messages of a head that nothing follows are kept, for late clients and for forgetting."""
+    config = experiment.config
+    alone = len(pipeline.phases) == 1 and not config.network and pipeline.init.name != "none"
+    if not alone or not config.keep_uploads or config.federation.grouped:
+        return None
+    store = FolderStore(folder, pipeline.init.name, experiment.federation.clients)
+    return Recorded(experiment.federation, store)
+
+
+def save(
+    folder: RunFolder, result: SeedResult, state: ModelState, context: PipelineContext
+) -> None:
+    """The model, and the total that it can go on from; a folder with results is finished."""
+    if state.spec is None or state.spec.network is None:
+        head = linear_head(context, state)
+        head.provenance["extractor"] = context.extractor
+        context.colours.note(head.provenance)
+        if context.total is not None:
+            folder.save_total(context.total, context.dimension, context.messages)
+        head.save(folder.path / "model.safetensors")
+    else:
+        state.save(folder.path / "model.safetensors", context.colours.plain())
+    folder.save_result(result)
+
+
+def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:
+    """Metric writers that were asked for, as one."""
+    writers = [writer(name, path) for name in config.writers]
+
+    def watch(point: Point) -> None:
+        for each in writers:
+            for key, value in point.items():
+                if key not in ("phase", "round") and value is not None:
+                    each.scalar(f"phase {point['phase']}/{key}", value, point["round"])
+
+    def close() -> None:
+        for each in writers:
+            each.close()
+
+    return watch, close

@@ -1,0 +1,303 @@
+"""Phases 2 and 3: rounds of a federated algorithm, with or without a part that stays personal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from headstart import gradient, heads
+from headstart.errors import HeadstartError
+from headstart.federation.protocol import Arrays
+from headstart.gradient.engine import Training
+from headstart.gradient.loop import Outside, Plan, begin, rounds
+from headstart.gradient.recipe import Part, Recipe
+from headstart.gradient.refit import RunningTotal, can_refit, extractor_arrays, refit
+from headstart.gradient.steps import Job
+from headstart.pipeline import init_head
+from headstart.pipeline.checkpoint import Saved
+from headstart.pipeline.context import ModelState, PipelineContext
+from headstart.pipeline.phases import FineTune, InitHead, Phase
+from headstart.pipeline.rates import rate_scale
+
+BATCH, ROUNDS = 50, 50
+ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
+_UNSEEN = -1e6  # the bias of a class that nobody has shown yet
+
+
+def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+    """Every setting of a training, before it begins."""
+    spec = context.spec(None)
+    job, _ = planned(context, replace(state, spec=spec), phase)
+    _ = job.names  # which refuses a part that this model has not
+    head = phase.refit if isinstance(phase, FineTune) else None
+    if head is not None:
+        if not context.config.network:
+            raise HeadstartError("refit: expected an extractor that trains, got features")
+        init_head.check(head, context, state)
+        can_refit(heads.make(head.name))
+    return _after(replace(state, spec=spec), phase, job)
+
+
+def trainable(context: PipelineContext, state: ModelState) -> ModelState:
+    """With parameters, to train."""
+    return state if state.spec is not None else init_head.with_network(context, state, {})
+
+
+def run(
+    phase: Phase, context: PipelineContext, state: ModelState, number: int, resume: Saved | None
+) -> ModelState:
+    """Rounds of an algorithm; the model that is evaluated is the one that goes on."""
+    state = trainable(context, state)
+    job, plan = planned(context, state, phase)
+    context.personal = None  # what OLL gave before is not what this will give
+    federation, every = context.federation, context.config.evaluate_every
+    refitted = Refitted.of(phase, context, state, resume)
+    if resume is None:
+        federation.begin_training(f"{number} {phase.name}")
+        if job.recipe.directions:
+            state = directed(state)
+        where = begin(job, state.params)
+        if refitted is not None:
+            refitted.begin(state)
+    else:
+        where = resume.state
+
+    def save() -> None:
+        if context.checkpoint:
+            made, running = context.progress_made(), refitted.running if refitted else None
+            context.checkpoint.save(number, where, federation.snapshot(), made, running)
+
+    if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
+        save()
+    up, down, now = context.meter.up - where.up, context.meter.down - where.down, state
+    whole = not (job.names.shared and job.names.personal)  # FedPer's extractor alone says nothing
+    outside = diagnosing(context, plan)
+    for after in rounds(job, plan, federation, context.classes, where, outside):
+        cohort = plan.cohort(federation.clients, where.round)
+        context.meter.trained(context, job, cohort)
+        context.meter.up, context.meter.down = up + after.up, down + after.down
+        now = replace(state, params=after.evaluated())
+        if refitted is not None:
+            now = refitted.solved(now, where.params, cohort, where.round)
+            up += refitted.sent
+        where, last = after, after.round == plan.rounds
+        if last or where.round % every == 0:
+            known = context.accuracy(now) if whole else None
+            context.point(number, where.round, known, where.diagnosis)
+        if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
+            save()
+        context.progress(str(phase), where.round, plan.rounds)
+    at = context.curve[-1]["phase"], context.curve[-1]["round"]
+    if where.round < plan.rounds and at != (number, where.round):  # stopped early
+        context.point(number, where.round, context.accuracy(now) if whole else None)
+    if refitted is not None:
+        now = refitted.finished(now)
+    return _after(now, phase, job)
+
+
+def _after(state: ModelState, phase: Phase, job: Job) -> ModelState:
+    """A personal training leaves memories, another its objective."""
+    own = phase.kind == "personal"
+    return replace(state, job=job if own else None, last=None if own else job)
+
+
+def diagnosing(context: PipelineContext, plan: Plan) -> Outside | None:
+    """The rounds that are evaluated are also diagnosed, if that is asked for."""
+    if not context.config.diagnostics or not len(context.outside["outside/labels"]):
+        return None
+    every = context.config.evaluate_every
+
+    def outside(round_: int) -> Arrays | None:
+        asked = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
+        return context.outside if asked else None
+
+    return outside
+
+
+def directed(state: ModelState) -> ModelState:
+    """W_c ← W_c/‖W_c‖, b ← 0: what predicts is what a loss of directions trains."""
+    rows = state.params["head.weight"]
+    size = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = (rows / np.where(size > 0, size, 1)).astype(np.float32)
+    none = np.zeros_like(state.params["head.bias"])
+    return replace(state, params={**state.params, "head.weight": unit, "head.bias": none})
+
+
+# -- what was said, resolved -----------------------------------------------------------------------
+
+
+def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[Job, Plan]:
+    """The settings of a phase, told apart: the algorithm's, the clients' training, the plan's."""
+    config = context.config
+    own = gradient.settings_of(phase.name)
+    rest: dict[str, Any] = dict(phase.settings)
+    settings = {key: rest.pop(key) for key in list(rest) if key in own}
+    part = trained_part(context, phase)
+    if "personal" in own:  # what is said of such a method is what stays personal
+        settings |= {"personal": phase.part} if phase.part else {}
+        part = "model" if config.network else "head"
+    recipe = gradient.make(phase.name, settings)
+    if "personal" in own and recipe.personal and not config.network:
+        raise HeadstartError(
+            f"{phase}: expected a network (network=…) whose {recipe.personal} is personal and the "
+            "other part shared, got features and their head"
+        )
+    part = only_part(context, phase, recipe, part)
+    scale = rate_scale(state, part)
+    settings = {**{key: scale * rate for key, rate in recipe.inner_rates.items()}, **settings}
+    rest = one_name(phase, rest)
+    training = Training(**{"rate": scale * recipe.rate, "batch": BATCH, **_taken(rest, Training)})
+    cohort = min(config.cohort, len(context.federation.clients))
+    usual = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}
+    if "drops" in rest:
+        rest["drops"] = _whole_numbers(rest["drops"])
+    plan = Plan(**{**usual, **_taken(rest, Plan)})
+    if rest:
+        known = ", ".join(dict.fromkeys([*own, *_names(Training), *_names(Plan)]))
+        raise HeadstartError(
+            f"{phase.name}: expected settings among {known}, got {', '.join(rest)}"
+        )
+    assert state.spec is not None
+    return Job(phase.name, state.spec, training, part, settings), plan
+
+
+def trained_part(context: PipelineContext, phase: Phase) -> Part:
+    """What a phase trains; where samples are features, the model is its head."""
+    if phase.part == "extractor" or context.config.network:
+        return phase.part or "model"  # type: ignore[return-value]  # one of PARTS, checked
+    return "head"
+
+
+def only_part(context: PipelineContext, phase: Phase, recipe: Recipe, part: Part) -> Part:
+    """What a method trains that leaves the other part as it is; of any other, `part`."""
+    if recipe.trains is None:
+        return part
+    if phase.part not in (None, recipe.trains):
+        raise HeadstartError(f"{phase}: expected to train the {recipe.trains} alone")
+    if not context.config.network:
+        raise HeadstartError(f"{phase}: expected an extractor that trains (network=…), got none")
+    return recipe.trains
+
+
+def one_name(phase: Phase, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by the names of their fields, each said once."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = ALIASES.get(key, key)
+        if name in found:
+            both = " and ".join(other for other in settings if ALIASES.get(other, other) == name)
+            raise HeadstartError(f"{phase.name}: expected one of {both}, got both")
+        found[name] = value
+    return found
+
+
+def _whole_numbers(said: Any) -> tuple[int, ...]:
+    """The notation has no lists: 160, or "160,240"."""
+    try:
+        return tuple(int(part) for part in str(said).split(","))
+    except ValueError:
+        raise HeadstartError(f"drops: expected rounds, as in '160,240', got {said!r}") from None
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _taken(settings: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """The settings that are fields of `kind`, taken out."""
+    return {name: settings.pop(name) for name in _names(kind) if name in settings}
+
+
+# -- Fed3R-FT --------------------------------------------------------------------------------------
+
+
+class Refitted:
+    """A head solved anew after every round, from the sum of what each client last sent.
+
+    As published the sum begins with nothing, and grows with the clients that are sampled. After an
+    initial head of the same kind it begins with the very sums that head was solved from.
+    """
+
+    def __init__(self, context: PipelineContext, method: Any, running: RunningTotal) -> None:
+        self.context, self.method, self.running = context, method, running
+        self.sent = 0  # bytes up in the last round
+
+    @classmethod
+    def of(
+        cls, phase: Phase, context: PipelineContext, state: ModelState, resume: Saved | None
+    ) -> Refitted | None:
+        head = phase.refit if isinstance(phase, FineTune) else None
+        if head is None:
+            return None
+        running = resume.running if resume and resume.running else RunningTotal()
+        return cls(context, _same_or_made(head, context, state), running)
+
+    def begin(self, state: ModelState) -> None:
+        """Everybody's statistics first, where the initial head was solved from them."""
+        if state.method is not None and state.method == self.method:
+            self._ask(state, state.params, self.context.federation.clients, -1)
+
+    def _ask(
+        self, state: ModelState, received: dict[str, Any], cohort: Sequence[str], round_: int
+    ) -> int:
+        context = self.context
+        assert state.spec is not None
+        arrays = {
+            **extractor_arrays(state.spec, received),
+            "classes": context.classes,
+            **self.running.broadcast(cohort),
+        }
+        answers = list(
+            context.federation.answers(refit(state.spec, self.method, round_), arrays, cohort)
+        )
+        self.running = self.running.accepted(answers)
+        return sum(answer.up for answer in answers)
+
+    def solved(
+        self, now: ModelState, received: dict[str, Any], cohort: Sequence[str], round_: int
+    ) -> ModelState:
+        """The model with the head of the sum after this round's clients measured.
+
+        The extractor they measure through is the one that came with the round: no bytes more.
+        """
+        context = self.context
+        assert now.spec is not None
+        self.sent = self._ask(now, received, cohort, round_)
+        context.meter.up += self.sent
+        context.meter.refitted(context, self.method, cohort)
+        classes, dimension = context.classes, self._dimension
+        self.head = self.method.solve(self.running.statistic(self.method, classes, dimension))
+        weight = np.zeros((len(classes), self.head.dimension), np.float32)
+        bias = np.full(len(classes), _UNSEEN, np.float32)
+        at = np.searchsorted(classes, self.head.classes)
+        weight[at], bias[at] = self.head.weights, self.head.bias
+        spec = context.spec(self.head)
+        own = {"head.weight": weight, "head.bias": bias}
+        spec = replace(spec, temperature=now.spec.temperature)
+        return replace(now, spec=spec, params={**now.params, **own})
+
+    @property
+    def _dimension(self) -> int:
+        mapped = getattr(self.method, "feature_map", None)
+        return mapped.dimension if mapped else self.context.dimension
+
+    def finished(self, now: ModelState) -> ModelState:
+        """The head that was solved last, calibrated, is the model's from here on."""
+        head = init_head.calibrated(self.context, self.head, now.leverage, now.params)
+        assert now.spec is not None
+        spec = replace(now.spec, temperature=head.temperature or 1.0)
+        return replace(now, method=self.method, head=head, spec=spec)
+
+
+def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Any:
+    """The initial head's own method where it is the same kind said the same way."""
+    settings = dict(head.settings)
+    own = state.method
+    if own is not None and own.name == head.name:
+        said = {key: value for key, value in settings.items() if key != "bandwidth"}
+        if all(getattr(own, key) == value for key, value in said.items()):
+            return own
+    return init_head.made(head.name, settings, context, state.params)

@@ -1,0 +1,136 @@
+"""A node's samples are read once, and again when its settings or its files have changed."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from headstart.deploy.flower import samples
+from headstart.deploy.flower.settings import NodeSettings
+from headstart.errors import DataError
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """How often samples were read from where they lie; files count as old at once."""
+    found = []
+    real = samples.read
+    monkeypatch.setattr(samples, "read", lambda *told: found.append(told) or real(*told))
+    monkeypatch.setattr(samples, "SETTLED", 0)
+    return found
+
+
+@pytest.fixture
+def node(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{'ann' if i % 3 else 'ben'},{'cat' if i % 2 else 'dog'},{x:.6f},{y:.6f}"
+        for i, (x, y) in enumerate(rng.normal(size=(30, 2)))
+    ]
+    (tmp_path / "mine.csv").write_text("\n".join(["client,label,x,y", *rows, ""]))
+    return {
+        "client": "ann",
+        "data": str(tmp_path / "mine.csv"),
+        "folder": str(tmp_path / "private"),
+        "held_out": 0.3,
+    }
+
+
+def same(one, two):
+    for name in ("features", "labels", "test_features", "test_labels"):
+        left, right = (getattr(found.client, name) for found in (one, two))
+        assert (left is None) == (right is None)
+        if left is not None:
+            assert left.dtype == right.dtype
+            assert np.array_equal(left, right)
+    return one.extractor == two.extractor
+
+
+def test_many_questions_read_once(node, reads, tmp_path):
+    first = samples.load_samples(NodeSettings(**node))
+    for _ in range(3):
+        assert same(first, samples.load_samples(NodeSettings(**node)))
+    assert len(reads) == 1
+    assert len(first.client.labels) + len(first.client.test_labels) == 20
+    assert stat.S_IMODE((tmp_path / "private" / samples._KEPT).stat().st_mode) == 0o600
+    samples.load_samples(NodeSettings(**node, small=True))  # what may be sent is another matter
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("change", [{"client": "ben"}, {"held_out": 0.0}, {"seed": 3}])
+def test_other_settings_are_noticed(node, reads, change):
+    samples.load_samples(NodeSettings(**node))
+    other = NodeSettings(**{**node, **change})
+    found = samples.load_samples(other)
+    assert len(reads) == 2
+    assert same(found, samples.read_samples(other))
+
+
+def test_another_file_at_the_same_place_is_noticed(node, reads, tmp_path):
+    path = tmp_path / "mine.csv"
+    before = samples.load_samples(NodeSettings(**node))
+    was = path.stat()
+    path.write_text(path.read_text().replace("cat", "cow"))  # as long as it was
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    after = samples.load_samples(NodeSettings(**node))
+    assert len(reads) == 2
+    assert set(before.client.labels) == {"cat", "dog"}
+    assert set(after.client.labels) == {"cow", "dog"}
+
+
+def test_one_more_file_of_a_folder_is_noticed(node, reads, tmp_path):
+    for label in ("cat", "dog"):
+        (tmp_path / "folder" / label).mkdir(parents=True)
+        for i in range(3):
+            np.save(tmp_path / "folder" / label / f"{i}.npy", np.full(4, float(i)))
+    node = NodeSettings(**{**node, "data": str(tmp_path / "folder"), "held_out": 0.0})
+    assert len(samples.load_samples(node).client.labels) == 6
+    np.save(tmp_path / "folder" / "dog" / "3.npy", np.ones(4))
+    assert len(samples.load_samples(node).client.labels) == 7
+    assert len(samples.load_samples(node).client.labels) == 7
+    assert len(reads) == 2
+
+
+def test_a_file_that_changed_a_moment_ago_is_not_kept(node, reads, monkeypatch, tmp_path):
+    monkeypatch.setattr(samples, "SETTLED", 10**12)
+    for _ in range(2):
+        samples.load_samples(NodeSettings(**node))
+    assert len(reads) == 2
+    assert not (tmp_path / "private" / samples._KEPT).exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", None])
+def test_what_is_damaged_is_read_again(node, reads, tmp_path, damage):
+    first = samples.load_samples(NodeSettings(**node))
+    path = tmp_path / "private" / samples._KEPT
+    data = path.read_bytes()
+    path.write_bytes(data[:-40] if damage is None else damage)
+    assert same(first, samples.load_samples(NodeSettings(**node)))
+    assert len(reads) == 2
+    assert path.read_bytes() == data
+
+
+def test_without_a_private_folder_nothing_is_kept(node, reads, tmp_path):
+    before = set(tmp_path.rglob("*"))
+    for _ in range(2):
+        samples.load_samples(NodeSettings(**{**node, "folder": ""}))
+    assert len(reads) == 2
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_an_error_is_that_of_the_reader_every_time(node, reads):
+    for _ in range(2):
+        with pytest.raises(DataError, match="expected samples of client 'nobody'"):
+            samples.load_samples(NodeSettings(**{**node, "client": "nobody"}))
+
+
+def test_a_users_own_file_is_never_written_over(node, reads, tmp_path):
+    place = tmp_path / "private" / samples._KEPT
+    place.parent.mkdir()
+    np.savez(place, features=np.eye(4), label=[0, 1, 0, 1])
+    before = place.read_bytes()
+    own = NodeSettings(**{**node, "data": str(place), "held_out": 0.0})
+    for _ in range(2):
+        assert len(samples.load_samples(own).client.labels) == 4
+    assert place.read_bytes() == before

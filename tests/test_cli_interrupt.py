@@ -1,0 +1,133 @@
+"""Ctrl-C: one line with the command that goes on, exit code 130, and what is done is kept."""
+
+import hashlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+TOGO = "interrupted; what is done is kept, to go on: "
+
+
+def start(folder, words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "headstart", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def interrupted(folder, words, begun):
+    """Begin, send SIGINT once there is a file like `begun`; the one line that is said."""
+    process = start(folder, words)
+    until = time.monotonic() + 120
+    while not list(folder.glob(begun)):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    (line,) = [line for line in said.splitlines() if line.strip()]
+    return line
+
+
+def finished(folder, words):
+    process = start(folder, words)
+    said, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return said
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "model"),
+    [
+        (
+            ["fit", "--data", "digits", "--partition", "iid", "--clients", "1400"],
+            "runs/digits-1/uploads/*",
+            "model.safetensors",
+        ),
+        (
+            ["run", "Fed3R + FedAvg-200(head)", "--data", "digits"],
+            "runs/run-1/checkpoint.safetensors",
+            "model.safetensors",
+        ),
+        (
+            ["compare", "FedNCM", "Fed3R + FedAvg-200(head)", "--data", "digits"],
+            "runs/compare-1/02/checkpoint.safetensors",
+            "02/model.safetensors",
+        ),
+    ],
+    ids=["fit", "run", "compare"],
+)
+def test_the_line_says_the_command_that_goes_on(tmp_path, words, begun, model):
+    line = interrupted(tmp_path, words, begun)
+    assert line.startswith(TOGO)
+    again = shlex.split(line.removeprefix(TOGO))
+    folder = begun.split("/")[1]
+    assert again == ["headstart", *words, "--out", f"runs/{folder}"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/uploads/*")}
+    finished(tmp_path, again[1:])
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+    finished(tmp_path, [*words, "--out", "whole"])
+    assert digest(tmp_path / "runs" / folder / model) == digest(tmp_path / "whole" / model)
+
+
+def test_a_folder_that_was_named_is_named_once(tmp_path):
+    words = [
+        "fit",
+        "--data",
+        "digits",
+        "--partition",
+        "iid",
+        "--clients",
+        "1400",
+        "--out",
+        "my run",
+    ]
+    line = interrupted(tmp_path, words, "my run/uploads/*")
+    assert shlex.split(line.removeprefix(TOGO)) == ["headstart", *words]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("reproduce", "thesis-table3.6"), "this table begins again with: headstart reproduce"),
+        (
+            ("grid", "feddr", "--data", "photos"),
+            "to go on: headstart grid feddr --data photos --out",
+        ),
+        (("doctor",), "interrupted"),
+    ],
+)
+def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
+    """Whatever a command was doing: here each is interrupted at its first step."""
+    from headstart import cli
+    from headstart.pipeline import doctor
+    from headstart.pipeline import grid as grids
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headstart.reproduce.reproduce", stop)
+    monkeypatch.setattr("headstart.reproduce.sources.find", lambda *_: {})
+    monkeypatch.setattr(grids, "run_grid", stop)
+    monkeypatch.setattr(doctor, "findings", stop)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main has its own
+    monkeypatch.setattr(sys, "argv", ["headstart", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.strip()]
+    assert line.startswith("interrupted")
+    assert said in line
