@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.data.datasets import Dataset, load
-from headstart.data.table import text_labels
+from headstart.data.table import Columns, text_labels
 from headstart.errors import DataError, HeadstartError, SkippedWarning
 
 X = np.array([[0.5, 1.0], [2.0, -3.0], [4.0, 1e-3], [7.0, 8.0]])
@@ -36,7 +36,7 @@ def check(dataset, labels=Y):
 
 def refuse(path, message, **names):
     with pytest.raises(DataError, match=message) as caught:
-        load(path, **names)
+        load(path, Columns(**names))
     assert "\n" not in str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_csv(tmp_path):
 def test_csv_columns_may_have_other_names(tmp_path):
     path = tmp_path / "pets.csv"
     path.write_text("species,user,x\ncat,u1,1\ndog,u2,2\n")
-    found = load(path, label="species", client="user")
+    found = load(path, Columns(label="species", client="user"))
     assert found.clients.tolist() == ["u1", "u2"]
     assert found.test is None
     refuse(path, "expected a column 'place'", label="species", client="user", domain="place")
@@ -144,10 +144,10 @@ def test_npz_with_the_names_of_scikit_learn(tmp_path):
     np.savez(path, X=X, y=Y, clients=CLIENTS, split=SPLIT)
     check(load(path))
     np.savez(path, X=X)
-    assert load(path, labelled=False).features.tolist() == X.tolist()
+    assert load(path, Columns(labelled=False)).features.tolist() == X.tolist()
     refuse(path, "expected a column 'label'")
     np.savez(path, X=X, target=Y, y=[0.5] * 4)
-    assert load(path, label="target").labels.tolist() == Y
+    assert load(path, Columns(label="target")).labels.tolist() == Y
     np.savez(path, features=X, label=Y, X=X + 1, y=[1, 2, 3, 4])  # our own names come first
     assert load(path).labels.tolist() == Y
     assert load(path).features.tolist() == X.tolist()
@@ -435,7 +435,7 @@ def test_the_cub_features():
 
 def test_labels_nobody_asks_for_may_be_anything(tmp_path):
     (tmp_path / "blank.csv").write_text("label,a\n,1\n,2\n")
-    assert load(tmp_path / "blank.csv", labelled=False).features.tolist() == [[1.0], [2.0]]
+    assert load(tmp_path / "blank.csv", Columns(labelled=False)).features.tolist() == [[1.0], [2.0]]
     np.savez(tmp_path / "f.npz", features=X, label=np.full(len(X), np.nan))
-    assert load(tmp_path / "f.npz", labelled=False).labels.tolist() == [""] * len(X)
+    assert load(tmp_path / "f.npz", Columns(labelled=False)).labels.tolist() == [""] * len(X)
     refuse(tmp_path / "blank.csv", "expected a label")

@@ -182,10 +182,10 @@ def test_dataset(images, tmp_path):
 
 def test_progress(images, tmp_path):
     seen = []
-    extract(images, Fake(), tmp_path / "cache", progress=lambda *step: seen.append(step))
+    extract(images, Fake(), tmp_path / "cache", progress=lambda _, *step: seen.append(step))
     assert seen == [(done, 27) for done in (0, 4, 8, 12, 16, 20, 24, 27)]
     seen.clear()
-    extract(images, Fake(), tmp_path / "cache", progress=lambda *step: seen.append(step))
+    extract(images, Fake(), tmp_path / "cache", progress=lambda _, *step: seen.append(step))
     assert seen == [(27, 27)]
 
 
@@ -378,7 +378,7 @@ def test_continued_after_any_batch(images, tmp_path, after):
     interrupted(images, tmp_path / "cache", after)
     fake = Fake()
     steps = []
-    extract(images, fake, tmp_path / "cache", progress=lambda *step: steps.append(step))
+    extract(images, fake, tmp_path / "cache", progress=lambda _, *step: steps.append(step))
     assert steps[0] == (after // 2 * 8, 27)
     assert len(fake.shapes) == 7 - after // 2 * 2
     assert files(tmp_path / "cache") == files(tmp_path / "whole")
@@ -472,7 +472,7 @@ def test_corrupt_images_are_counted_and_named(images, tmp_path):
     fake = Fake()
     seen = []
     with pytest.raises(DataError, match="images: 7 of 27 images are corrupt") as caught:
-        extract(images, fake, tmp_path / "cache", progress=lambda *step: seen.append(step))
+        extract(images, fake, tmp_path / "cache", progress=lambda _, *step: seen.append(step))
     assert not fake.shapes
     assert seen[-1] == (27, 27)
     text = str(caught.value)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from headstart.data import image_files
 from headstart.data.images import CorruptImage, ImageSet, is_images, load_images
+from headstart.data.table import Columns
 from headstart.errors import DataError, SkippedWarning
 
 
@@ -132,7 +133,7 @@ def test_names_that_are_not_utf8(tmp_path):
 def test_a_single_image_has_no_label(tmp_path):
     plant(tmp_path, photo=None)
     assert is_images(tmp_path / "photo.png")
-    images = load_images(tmp_path / "photo.png", labelled=False)
+    images = load_images(tmp_path / "photo.png", Columns(labelled=False))
     assert images.labels.tolist() == [""]
     assert images.where(0) == str(tmp_path / "photo.png")
     assert images.open(0).size == (8, 6)
@@ -142,7 +143,7 @@ def test_a_single_image_has_no_label(tmp_path):
 
 
 def test_unlabelled_files_may_lie_loose(tmp_path):
-    images = load_images(plant(tmp_path, a=None, b=None), labelled=False)
+    images = load_images(plant(tmp_path, a=None, b=None), Columns(labelled=False))
     assert images.labels.tolist() == ["", ""]
 
 
@@ -276,14 +277,14 @@ def test_zip_of_folders(tmp_path):
 def test_columns_may_have_other_names(tmp_path):
     text = "species,path,user\ncat,in/a.png,u1\ndog,in/b.png,u2\n"
     path = archive(tmp_path / "a.zip", text)
-    images = load_images(path, label="species", client="user")
+    images = load_images(path, Columns(label="species", client="user"))
     assert images.labels.tolist() == ["cat", "dog"]
     with_semicolons = archive(tmp_path / "b.zip", text.replace(",", ";"))
-    assert load_images(with_semicolons, label="species").labels.tolist() == ["cat", "dog"]
+    assert load_images(with_semicolons, Columns(label="species")).labels.tolist() == ["cat", "dog"]
     assert images.clients.tolist() == ["u1", "u2"]
     assert images.test is None
     refuse("expected a column 'label'", path)
-    assert load_images(path, labelled=False).labels.tolist() == ["", ""]
+    assert load_images(path, Columns(labelled=False)).labels.tolist() == ["", ""]
 
 
 def test_split_all_is_no_split(tmp_path):

@@ -21,6 +21,7 @@ from headstart.data.backbones.minilm import Size
 from headstart.data.backbones.weights import WeightFolder, installed
 from headstart.data.backbones.wordpiece import Reading, WordPieces, words
 from headstart.data.features import as_dataset, extract
+from headstart.data.table import Columns
 from headstart.data.texts import load_texts
 from headstart.errors import DataError
 
@@ -298,7 +299,9 @@ def test_the_identity_is_that_of_weights_vocabulary_and_length(small, tmp_path):
 def test_columns(tmp_path):
     header = ("id", "words", "intent", "client", "split")
     rows = [("1", "Where, my\ncard?", "a", "u", "train"), ("2", "lost", "b", "v", "test")]
-    found = load_texts(store(tmp_path / "t.csv", rows, header), text="words", label="intent")
+    found = load_texts(
+        store(tmp_path / "t.csv", rows, header), Columns(label="intent"), text="words"
+    )
     assert [found.open(i) for i in range(2)] == ["Where, my\ncard?", "lost"]
     assert found.labels.tolist() == ["a", "b"]
     assert found.clients.tolist() == ["u", "v"]
@@ -308,7 +311,7 @@ def test_columns(tmp_path):
 
 def test_labels_are_not_needed_to_predict(tmp_path):
     path = store(tmp_path / "t.csv", [("lost",)], ("text",))
-    assert load_texts(path, labelled=False).labels.tolist() == [""]
+    assert load_texts(path, Columns(labelled=False)).labels.tolist() == [""]
     with pytest.raises(DataError, match=r"t\.csv: expected a column 'label' \(label\), got 'text'"):
         load_texts(path)
 

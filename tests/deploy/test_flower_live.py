@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from headstart import Fed3R, LinearHead
+from headstart import Fed3R, LinearHead, registry
 from headstart.cli.deploy import app
 from headstart.data.datasets import Dataset
 from headstart.deploy.flower import samples
@@ -43,6 +43,10 @@ from headstart.results import SeedResult
 LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")
 STEP = steps.measure(Fed3R(ridge="gcv"), exact=True, bound=1.0)
+PLUGINS = [
+    Path(__file__).parents[1] / "plugin_files" / name for name in ("centred.py", "fed_nesterov.py")
+]
+OWN = "centred-means + fed-nesterov-2(head)"  # a head and a training method of those files
 
 
 def free_port() -> int:
@@ -172,6 +176,7 @@ class Story:
     first: dict = field(default_factory=dict)  # results of the run in which a node is killed
     second: dict = field(default_factory=dict)  # of the run with a late node
     said: str = ""  # to the operator, by the latter
+    plugged: dict = field(default_factory=dict)  # of the run with a user's own head and method
     events: list = field(default_factory=list)
     stranger: tuple = (None, "")
     statuses: dict = field(default_factory=dict)
@@ -204,9 +209,20 @@ def project(root: Path, port: int) -> Story:
     data = dict(zip(SITES, ready.clients.values(), strict=True))
     for name, client in {**data, "stranger": data["site-a"]}.items():
         write_csv(root / "fed" / "nodes" / name / "samples.csv", client.features, client.labels)
+    for name in ("site-a", "site-b", "site-d"):  # the only code these nodes take from anywhere
+        with open(root / "fed" / "nodes" / name / "node.toml", "a") as config:
+            config.write(f'plugins = "{", ".join(map(str, PLUGINS))}"\n')
     (root / "fed/nodes/site-c/samples.csv").unlink()
     os.mkfifo(root / "fed/nodes/site-c/samples.csv")  # from which nothing ever comes
     return Story(root / "fed", data, ready.test)
+
+
+def keep_secrets(root: Path, names) -> None:
+    """The secrets of a simulation, so that the shuffles are the same."""
+    for name in names:
+        private = root / "nodes" / name / "private"
+        private.mkdir(mode=0o700)
+        write_private(private / "secret", secret_of(0, name))
 
 
 class Stage:
@@ -251,7 +267,8 @@ def online(nodes: list[Started], *watched: Started) -> None:
 def story(tmp_path_factory):
     port = free_port()
     told = project(tmp_path_factory.mktemp("live"), port)
-    root = told.root
+    root, output = told.root, told.root / "server/output"
+    keep_secrets(root, SITES)
     with Stage(root, port) as stage, ExitStack() as later:
         node, run = stage.node, stage.run
         link = stage.server(*SITES)
@@ -271,37 +288,50 @@ def story(tmp_path_factory):
         pipe = root / "nodes/site-c/samples.csv"
         until(lambda: being_read(pipe), "site-c at work", slow, first, link)
         slow.kill()
-        told.first = finished(1, first, root, link)
+        told.first = finished(1, first, output, link)
         # A late node comes; only who is missing is asked.
         told.stranger = (stranger.wait(), stranger.said())
         late = node("site-d")
         second = run("-c", "wanted=3 patience=1.0")
-        told.second = finished(2, second, root, link, late)
+        told.second = finished(2, second, output, link, late)
         told.said = last_words(second, link)
         authority = root / "server/ca.crt"
         for name in ("list-runs", "start-run"):
             path = f"/v1/control/{name}"
             told.statuses[name] = (status(port, path, authority), status(near, path, authority))
         told.seen = list(door.seen)
-        told.events = events(root)
+        told.events = events(output)
+        told.plugged = run_of_plugins(stage, link)
         yield told
 
 
-def events(root: Path) -> list[dict]:
-    path = root / "server/output/events.jsonl"
+def run_of_plugins(stage: Stage, link: Started) -> SeedResult:
+    """A head and a method that the package does not have, in a ledger of their own."""
+    own = stage.root / "own"
+    files = ",".join(map(str, PLUGINS))
+    run = stage.run(
+        "-c",
+        f'pipeline="{OWN}" plugins="{files}" ledger="{own / "ledger"}" output="{own / "output"}"'
+        " wanted=3 patience=1.0 cohort=3",
+    )
+    return finished(1, run, own / "output", link)
+
+
+def events(output: Path) -> list[dict]:
+    path = output / "events.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def finished(number: int, run: Started, root: Path, *watched: Started) -> SeedResult:
+def finished(number: int, run: Started, output: Path, *watched: Started) -> SeedResult:
     """The results of the run of this number, once it has ended; on a busy machine the command that
     started it may give up waiting before that."""
 
     def ended() -> bool:
-        return sum(event["event"] == "finished" for event in events(root)) == number
+        return sum(event["event"] == "finished" for event in events(output)) == number
 
     until(lambda: ended() or run.process.poll() == 0, f"run {number}", run, *watched)
     assert ended(), "\n".join(one.said() for one in (run, *watched))
-    return SeedResult.from_json((root / "server/output/results.json").read_text())
+    return SeedResult.from_json((output / "results.json").read_text())
 
 
 def last_words(run: Started, link: Started) -> str:
@@ -369,13 +399,26 @@ def test_the_model_is_that_of_the_simulator_and_its_accuracy_is_told(story):
     assert "As clients arrive" in (story.root / "server/output/report.html").read_text()
 
 
+@pytest.mark.usefixtures("registered")
+def test_a_head_and_a_method_of_plugin_files_give_the_simulators_model(story):
+    for path in PLUGINS:
+        registry.load_plugin(path)
+    names = ("site-a", "site-b", "site-d")
+    assert [(point.phase, point.round) for point in story.plugged.curve] == [(0, 0), (1, 1), (1, 2)]
+    assert sorted(story.plugged.split.clients) == sorted(names)
+    ready = simulated_run({name: story.data[name] for name in names}, story.test)
+    _, state, _ = simulate(ready, parsed(OWN))
+    model = LinearHead.load(story.root / "own/output/model.safetensors")
+    assert np.array_equal(model.weights, state.params["head.weight"].astype(np.float64))
+
+
 def test_every_node_keeps_a_receipt_and_a_secret_for_itself(story):
     with Ledger.open(story.root / "server/ledger", write=False) as ledger:
         members = ledger.members()
     for name in ("site-a", "site-b", "site-d"):
         own = story.root / "nodes" / name / "private"
-        (line,) = (own / "receipts.jsonl").read_text().splitlines()
-        assert json.loads(line)["receipt"]["digest"] == members[name]
+        first, *_ = (own / "receipts.jsonl").read_text().splitlines()
+        assert json.loads(first)["receipt"]["digest"] == members[name]
         assert (own / "secret").stat().st_mode & 0o777 == 0o600
 
 
@@ -397,11 +440,8 @@ def test_all_four_phases_run_over_flower(tmp_path):
     port = free_port()
     told = project(tmp_path, port)
     names = ("site-a", "site-b", "site-d")
-    secrets = {name: secret_of(0, name) for name in names}
-    for name in names:  # the secrets of a simulation, so that the shuffles are the same
-        private = told.root / "nodes" / name / "private"
-        private.mkdir(mode=0o700)
-        write_private(private / "secret", secrets[name])
+    keep_secrets(told.root, names)
+    for name in names:
         with open(told.root / "nodes" / name / "node.toml", "a") as config:
             config.write("held-out = 0.25\n")
     text = "Fed3R(ridge=0.01) + FedAvg-2(head) + Ditto-1 + FP-1(head)"
@@ -410,7 +450,7 @@ def test_all_four_phases_run_over_flower(tmp_path):
         nodes = [stage.node(name) for name in names]
         online(nodes, link)
         run = stage.run("-c", f'pipeline="{text}" wanted=3 personal=true cohort=3')
-        results = finished(1, run, told.root, link, *nodes)
+        results = finished(1, run, told.root / "server/output", link, *nodes)
     assert [(point.phase, point.round) for point in results.curve] == [
         (0, 0), (1, 1), (1, 2), (2, 1), (3, 1),
     ]  # fmt: skip

@@ -15,8 +15,8 @@ from headstart.pipeline.change import add, forget
 from headstart.pipeline.config import dump_config, make_config, read_config
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.folder import RunFolder
-from headstart.pipeline.inputs import silent
 from headstart.pipeline.run import run_config
+from headstart.progress import silent
 
 
 def run(config, path, progress=silent):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,9 @@ from headstart.cli.options import (
 )
 from headstart.console import bar, say, show_change, write_csv
 from headstart.errors import HeadstartError
+
+if TYPE_CHECKING:
+    from headstart.data.table import Columns
 
 Model = Annotated[Path, typer.Argument(help="model.safetensors, or a run folder")]
 KEPT = "features made so far are kept, the same command goes on"
@@ -36,7 +40,7 @@ def evaluate(
     from headstart.evaluate import scores
 
     head = _load(model)
-    samples = _samples(head, data, columns.names, weights, text).data
+    samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
     found = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
@@ -57,7 +61,7 @@ def predict(
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _load(model)
-    found = _samples(head, data, columns.names, weights, text, labelled=False)
+    found = _samples(head, data, replace(columns.named, labelled=False), weights, text)
     features = found.data.features
     names = found.names or tuple(map(str, range(len(features))))
     told = {"sample": names, "class": head.predict(features).tolist()}
@@ -69,11 +73,9 @@ def predict(
 def _samples(
     head: Any,
     data: str,
-    columns: dict[str, str],
+    columns: Columns,
     weights: str | None,
     text: str | None,
-    *,
-    labelled: bool = True,
 ) -> Any:
     """Samples as the model takes them: through the extractor it was made with."""
     from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
@@ -85,7 +87,7 @@ def _samples(
     extracted = raw or holds_text(data, about)
     how = Extraction(about["name"], weights, text=text) if extracted else None
     with saying(KEPT), bar() as show:
-        return read(data, columns, how, show, labelled=labelled, about=about)
+        return read(data, columns, how, show, about=about)
 
 
 @with_options
@@ -108,7 +110,7 @@ def features(
         made.text,
     )
     with saying(KEPT), bar("sentences" if made.text else "images") as show:
-        found = read(data, columns.names, how, show)
+        found = read(data, columns.named, how, show)
     write_features(found, output)
     say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
 

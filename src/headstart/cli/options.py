@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from headstart.errors import HeadstartError
+
+if TYPE_CHECKING:
+    from headstart.data.table import Columns
 
 DATA = "digits, a .csv/.tsv/.parquet/.npz file or a folder"
 Data = Annotated[str, typer.Option("--data", help=DATA)]
@@ -41,9 +44,12 @@ class ColumnOptions:
     split: Annotated[str | None, typer.Option(help="column that says train or test (split)")] = None
 
     @property
-    def names(self) -> dict[str, str]:
-        """Each role and its column."""
-        return {field.name: getattr(self, field.name) or field.name for field in fields(self)}
+    def named(self) -> Columns:
+        """The columns; a role that has no other name is its own."""
+        from headstart.data.table import Columns
+
+        said: dict[str, Any] = {role: getattr(self, role) for role in Columns().roles()}
+        return Columns(**{role: column for role, column in said.items() if column})
 
 
 @dataclass(frozen=True)

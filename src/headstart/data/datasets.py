@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headstart.data import checks, files
 from headstart.data.stratify import held_out
-from headstart.data.table import Columns, Features, as_features
+from headstart.data.table import OWN_NAMES, Columns, Features, as_features
 from headstart.errors import DataError
 from headstart.files import readable
 from headstart.labels import Labels, as_labels, same_kind
@@ -136,19 +136,11 @@ class Dataset:
         )
 
 
-def load(
-    source: str | Path,
-    *,
-    label: str = "label",
-    client: str = "client",
-    domain: str = "domain",
-    split: str = "split",
-    labelled: bool = True,
-) -> Dataset:
+def load(source: str | Path, columns: Columns = OWN_NAMES) -> Dataset:
     """A dataset by name ("digits"), or from a .csv, .tsv, .parquet or .npz file or a folder.
 
     A name comes before a file that is called so: `./digits` is the file.
-    The keywords name the columns (arrays) of a file; only the label is required, unless a name
+    `columns` names the columns (arrays) of a file; only the label is required, unless a name
     other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
     files. Without `labelled` a file may lack the label: every sample then has the label "".
     """
@@ -158,7 +150,7 @@ def load(
             raise DataError(f"data: {source}: expected a Dataset, got {type(made).__name__}")
         return made
     path = Path(source)
-    table = files.read(path, Columns(label, client, domain, split, labelled))
+    table = files.read(path, columns)
     name = readable(path.resolve().name if path.is_dir() else path.stem)
     return Dataset(name, table.features, table.labels, table.clients, table.domains, table.test)
 

@@ -27,12 +27,12 @@ from headstart.data.datasets import Dataset
 from headstart.data.feature_cache import Corrupt, Hashes, Part, Slot, cache_key, default_cache
 from headstart.data.sample_set import CorruptSample, SampleSet, fetch
 from headstart.errors import DataError, SkippedWarning
+from headstart.progress import Progress, silent
 
 BLOCK = 256  # samples between two points from which a run can continue, or a batch if larger
 
 Floats: TypeAlias = NDArray[np.float32]
 Inputs: TypeAlias = NDArray[Any]  # pixels (float32), or token ids (integers)
-Progress: TypeAlias = Callable[[int, int], None]  # samples done, of how many
 OnCorrupt: TypeAlias = Literal["error", "skip"]
 
 _T = TypeVar("_T")
@@ -86,7 +86,7 @@ def extract(
     cache: str | Path | None = None,
     *,
     workers: int = 2,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     on_corrupt: OnCorrupt = "error",
 ) -> Features:
     """The features of all samples, from the cache if they were extracted before.
@@ -100,7 +100,7 @@ def extract(
     if on_corrupt not in ("error", "skip"):
         raise DataError(f"on_corrupt: expected 'error' or 'skip', got {on_corrupt!r}")
     folder = default_cache() if cache is None else Path(cache)
-    job = _Job(samples, extractor, progress or _silent, on_corrupt == "error", workers)
+    job = _Job(samples, extractor, progress, on_corrupt == "error", workers)
     with _threads(job.threads) as pool:
         hashes = Hashes.of(folder, samples)
         digests = _digests(pool, samples, hashes)
@@ -116,7 +116,7 @@ def dataset_from_images(
     cache: str | Path | None = None,
     *,
     workers: int = 2,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     on_corrupt: OnCorrupt = "error",
 ) -> Dataset:
     """The dataset of the features of `samples`; skipped ones are told in a warning."""
@@ -161,6 +161,9 @@ class _Job:
     def threads(self) -> int:
         return max(self.workers, self.extractor.lanes)
 
+    def tell(self, done: int) -> None:
+        self.progress(f"features of {self.samples.name}", done, len(self.samples))
+
 
 @dataclass(frozen=True)
 class _Batch:
@@ -186,10 +189,6 @@ class _Changed(DataError):
     """A sample is not the one that was hashed."""
 
 
-def _silent(done: int, total: int) -> None:
-    pass
-
-
 def _make(
     job: _Job, pool: ThreadPoolExecutor, digests: Sequence[str], hashes: Hashes, slot: Slot
 ) -> None:
@@ -198,7 +197,7 @@ def _make(
         with slot.locked():
             if slot.finished() is None:
                 return _run(job, pool, digests, hashes, slot)
-    return job.progress(len(job.samples), len(job.samples))
+    return job.tell(len(job.samples))
 
 
 def _run(
@@ -208,7 +207,7 @@ def _run(
     size, total = job.extractor.batch, len(job.samples)
     block = size * max(1, BLOCK // size)
     with Part.opened(slot, job.extractor.dimension, block) as part:
-        job.progress(part.images, total)
+        job.tell(part.images)
         starts = range(part.images, total, size)
         done = _in_lanes(job, pool, digests, starts)
         try:
@@ -255,7 +254,7 @@ def _fill(job: _Job, part: Part, batches: Iterator[_Done], block: int) -> None:
         if batch.end - part.images == block or batch.end == len(job.samples):
             part.append(np.concatenate(rows), batch.end - part.images, corrupt)
             rows, corrupt = [], []
-        job.progress(batch.end, len(job.samples))
+        job.tell(batch.end)
 
 
 def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Done]) -> None:
@@ -263,7 +262,7 @@ def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Done]) -> None:
     job.stopped.set()
     for batch in rest:
         corrupt += batch.corrupt
-        job.progress(batch.end, len(job.samples))
+        job.tell(batch.end)
     raise DataError(_listing(job.samples, _named(job.samples, corrupt)))
 
 

@@ -8,25 +8,17 @@ from headstart.data import cifar, image_files
 from headstart.data.files import single_image
 from headstart.data.folders import ARRAYS, IMAGES, visible
 from headstart.data.image_set import CorruptImage, ImageSet
-from headstart.data.table import Columns
+from headstart.data.table import OWN_NAMES, Columns
 from headstart.errors import DataError
 
 __all__ = ["CorruptImage", "ImageSet", "is_images", "load_images"]
 
 
-def load_images(
-    source: str | Path,
-    *,
-    label: str = "label",
-    client: str = "client",
-    domain: str = "domain",
-    split: str = "split",
-    labelled: bool = True,
-) -> ImageSet:
+def load_images(source: str | Path, columns: Columns = OWN_NAMES) -> ImageSet:
     """The images of a folder, of a .zip archive, or of CIFAR-10/100 (binary version).
 
-    A folder or archive has a `meta.csv` with a column `path` and those the keywords name (only the
-    label is required), or else is told by its paths: `class/file`, `client/class/file`, or
+    A folder or archive has a `meta.csv` with a column `path` and those of `columns` (only the label
+    is required), or else is told by its paths: `class/file`, `client/class/file`, or
     `split/class/file` when the top folders are exactly train and test, or train and val (then the
     test set). Without `labelled` the files may lie loose, `meta.csv` lack the label, or `source` be
     a single image: every label is then "".
@@ -36,13 +28,12 @@ def load_images(
         raise DataError(f"{path}: no such file; expected a folder, a .zip or a CIFAR .tar.gz")
     if cifar.is_cifar(path):
         return cifar.read_cifar(path)
-    columns = Columns(label, client, domain, split, labelled)
     if path.is_dir():
         return image_files.read_folder(path, columns)
     if path.suffix.lower() == ".zip":
         return image_files.read_zip(path, columns)
     if path.suffix.lower() in IMAGES:
-        if labelled:
+        if columns.labelled:
             raise single_image(path)
         return image_files.read_single(path)
     raise DataError(

@@ -47,6 +47,9 @@ class Columns:
                 raise DataError(f"{path}: expected a column {column!r} ({role}), got {found}")
 
 
+OWN_NAMES = Columns()  # every role is the name of its column
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """What a file holds."""

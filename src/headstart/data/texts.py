@@ -10,7 +10,7 @@ import numpy as np
 
 from headstart.data.delimited import TABLES, csv_lines, csv_text
 from headstart.data.sample_set import SampleSet, Stamp
-from headstart.data.table import Columns, split_mask, text_labels
+from headstart.data.table import OWN_NAMES, Columns, split_mask, text_labels
 from headstart.errors import DataError
 
 
@@ -44,16 +44,7 @@ class TextSet(SampleSet):
     kind: ClassVar[str] = "text"
 
 
-def load_texts(
-    source: str | Path,
-    *,
-    text: str = "text",
-    label: str = "label",
-    client: str = "client",
-    domain: str = "domain",
-    split: str = "split",
-    labelled: bool = True,
-) -> TextSet:
+def load_texts(source: str | Path, columns: Columns = OWN_NAMES, *, text: str = "text") -> TextSet:
     """The sentences in the column `text` of a .csv or .tsv file; unknown columns are left alone.
 
     Only the label is required, and without `labelled` not even that: every label is then "".
@@ -61,7 +52,6 @@ def load_texts(
     path = Path(source)
     if path.suffix.lower() not in TABLES:
         raise DataError(f"{path}: expected a .csv or .tsv file of sentences, got {path.suffix!r}")
-    columns = Columns(label, client, domain, split, labelled)
     header, lines = csv_lines(path)
     if text not in header:
         found = ", ".join(map(repr, header[:12]))
@@ -81,5 +71,5 @@ def load_texts(
         labels,
         names("client"),
         names("domain"),
-        split_mask(told["split"], f"{path}: {split!r}") if "split" in told else None,
+        split_mask(told["split"], f"{path}: {columns.split!r}") if "split" in told else None,
     )

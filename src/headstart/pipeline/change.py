@@ -10,9 +10,9 @@ from headstart.errors import HeadstartError
 from headstart.files import readable, write_bytes
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.folder import RunFolder
-from headstart.pipeline.inputs import Progress, silent
 from headstart.pipeline.renew import mark_of, message_of, renew, samples_of
 from headstart.pipeline.run import load_results, run_folders
+from headstart.progress import Progress, silent
 from headstart.report import write_report
 
 

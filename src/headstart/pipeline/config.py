@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from headstart import gradient, heads
 from headstart.data.partition import PARTITIONERS
+from headstart.data.table import Columns
 from headstart.errors import HeadstartError
 from headstart.pipeline.notation import parse
 from headstart.pipeline.pipeline import Pipeline
@@ -176,6 +177,10 @@ class RunConfig(BaseModel):
         if self.federation.secure and not (self.federation.grouped and self.exact):
             raise ValueError("secure: expected exact sums of groups; give group_size and exact")
         return self
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.label, self.client, self.domain, self.split)
 
     @property
     def splitting_seed(self) -> int:

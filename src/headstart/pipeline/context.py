@@ -25,7 +25,7 @@ from headstart.heads.linear import LinearHead
 from headstart.pipeline.colours import Colours
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
-from headstart.pipeline.inputs import Progress, silent
+from headstart.progress import Progress, silent
 from headstart.results import Arrival, Epoch, PersonalScores
 from headstart.statistics import wire
 from headstart.statistics.exact import bound_for

@@ -23,16 +23,8 @@ from headstart.federation.protocol import ClientData, Federation
 from headstart.pipeline.colours import Colours, fedrdn
 from headstart.pipeline.config import RunConfig, dump_config, make_config, parse_yaml
 from headstart.pipeline.context import PipelineContext
-from headstart.pipeline.inputs import (
-    PIXELS,
-    Change,
-    Extraction,
-    Input,
-    Progress,
-    holds_images,
-    read,
-    silent,
-)
+from headstart.pipeline.inputs import PIXELS, Change, Extraction, Input, holds_images, read
+from headstart.progress import Progress, silent
 from headstart.statistics.exact import bound_for
 
 
@@ -90,7 +82,6 @@ def read_data(
     change: Change | None = None,
 ) -> Input:
     """Features; images and sentences go through the configuration's extractor (or a head's)."""
-    columns = {role: getattr(config, role) for role in ("label", "client", "domain", "split")}
     told = Extraction(
         f"{PIXELS}{config.pixels}" if config.network else config.extractor,
         config.weights,
@@ -103,7 +94,7 @@ def read_data(
         holds_images(source) or config.network or config.text or config.extractor or config.weights
     )
     how = told if asked else None
-    return read(source, columns, how, progress, about=about, change=change)
+    return read(source, config.columns, how, progress, about=about, change=change)
 
 
 @dataclass(frozen=True, eq=False)

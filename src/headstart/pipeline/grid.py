@@ -32,8 +32,8 @@ from headstart.pipeline import feddr_tables as paper
 from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import RunFolder
-from headstart.pipeline.inputs import Progress, silent
 from headstart.pipeline.run import REPORTED, check_pipeline, configured, load_or_run
+from headstart.progress import Progress, silent
 from headstart.report.grid import CellResult, write_grid, write_tables
 from headstart.results import RunResult, SeedResult
 

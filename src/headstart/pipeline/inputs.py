@@ -16,18 +16,15 @@ from headstart.data.delimited import TABLES
 from headstart.data.image_set import CorruptImage
 from headstart.data.images import ImageSet, is_images, load_images
 from headstart.data.sample_set import SampleSet
+from headstart.data.table import OWN_NAMES, Columns
 from headstart.data.texts import load_texts
 from headstart.errors import DataError, HeadstartError, SkippedWarning
 from headstart.files import write_bytes
+from headstart.progress import Progress, silent
 
-Progress = Callable[[str, int, int], None]  # what, done, of
 Change = Callable[[ImageSet], ImageSet]
 PIXELS = "pixels-"  # and the side
 IMAGES, TEXTS = "mobilenet_v2", "all_minilm_l6_v2"  # the extractors, if none is named
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """No progress shown."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +55,10 @@ class Input:
 
 def read(
     source: str,
-    columns: Mapping[str, str],
+    columns: Columns = OWN_NAMES,
     extraction: Extraction | None = None,
     progress: Progress = silent,
     *,
-    labelled: bool = True,
     about: Mapping[str, Any] | None = None,
     change: Change | None = None,
 ) -> Input:
@@ -78,12 +74,12 @@ def read(
     if how.text is None and holds_text(source, about):
         how = replace(how, text=str((about or {})["text"]))
     if how.text is not None:
-        return _sentences(source, columns, how, progress, labelled, about)
+        return _sentences(source, columns, how, progress, about)
     if holds_images(source):
-        return _images(source, columns, how, progress, labelled, about, change)
+        return _images(source, columns, how, progress, about, change)
     if extraction is not None:
         raise DataError(f"extractor: {source} holds features, not images{_hint(how)}")
-    return Input(load(source, **columns, labelled=labelled))
+    return Input(load(source, columns))
 
 
 def _hint(how: Extraction) -> str:
@@ -104,16 +100,15 @@ def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:
 
 def _images(
     source: str,
-    columns: Mapping[str, str],
+    columns: Columns,
     how: Extraction,
     progress: Progress,
-    labelled: bool,
     about: Mapping[str, Any] | None,
     change: Change | None,
 ) -> Input:
     if about and "text" in about:
         raise DataError(f"data: {source} holds images, but the model was fitted to sentences")
-    images = load_images(source, **columns, labelled=labelled)
+    images = load_images(source, columns)
     images = change(images) if change else images
     network = extractor_of(about, how) if about else _network(how, _small(images, how))
     return _extracted(images, network, how, progress, images.where)
@@ -121,17 +116,16 @@ def _images(
 
 def _sentences(
     source: str,
-    columns: Mapping[str, str],
+    columns: Columns,
     how: Extraction,
     progress: Progress,
-    labelled: bool,
     about: Mapping[str, Any] | None,
 ) -> Input:
     if how.engine != "onnx":
         raise DataError(f"engine: sentences run on NumPy alone, got {how.engine!r}")
     if about and "text" not in about:
         raise DataError(f"data: {source} holds sentences, but the model was fitted to images")
-    samples = load_texts(source, text=str(how.text), **columns, labelled=labelled)
+    samples = load_texts(source, columns, text=str(how.text))
     return _extracted(samples, _reader(how, about), how, progress, samples.open)
 
 
@@ -147,7 +141,7 @@ def _extracted(
     features = extract(
         samples,
         network,
-        progress=lambda done, of: progress(f"features of {samples.name}", done, of),
+        progress=progress,
         on_corrupt="skip" if how.skip_corrupt else "error",
     )
     for where, reason in features.corrupt:

@@ -28,11 +28,11 @@ from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import Named, parsed
 from headstart.pipeline.experiment import Experiment, opened, prepare, read_data
 from headstart.pipeline.folder import RunFolder
-from headstart.pipeline.inputs import Progress
 from headstart.pipeline.outcome import ridge_path, settings_of
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import recorded, save, simulate
+from headstart.progress import Progress
 from headstart.report import write_report
 from headstart.results import (
     ClientSummary,

@@ -23,9 +23,10 @@ from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.context import ModelState, PipelineContext, Point
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
-from headstart.pipeline.inputs import Input, Progress, silent
+from headstart.pipeline.inputs import Input
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.progress import Progress, silent
 from headstart.report import write_report
 from headstart.results import RunResult, SeedResult
 from headstart.writers import writer

@@ -10,8 +10,9 @@ import pkgutil
 
 from headstart import __version__
 from headstart.errors import HeadstartError
+from headstart.progress import Progress, silent
 from headstart.reproduce.cases import describe
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Table
+from headstart.reproduce.table import Features, Reproduction, Row, Table
 
 __all__ = ["Reproduction", "Row", "Table", "catalogue", "reproduce"]
 
@@ -27,10 +28,6 @@ def catalogue() -> dict[str, Reproduction]:
         if isinstance(one, Reproduction):
             found[one.name] = one
     return dict(sorted(found.items()))
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """No progress shown."""
 
 
 def reproduce(

@@ -21,8 +21,9 @@ from headstart.errors import SolveError
 from headstart.heads.fed3r import Fed3R
 from headstart.heads.lda import LDA
 from headstart.heads.random_features import Fed3RRandomFeatures, bandwidth_of
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, cases, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 from headstart.reproduce.validation import Trial, trial
 
 CLIENTS, ALPHA, HELD_OUT = 100, 0.1, 0.15

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from headstart.data.partition import read_sizes
 from headstart.errors import DataError
 from headstart.heads.fedncm import FedNCM
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet
+from headstart.progress import Progress
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet
 from headstart.statistics.moments import Moments
 from headstart.statistics.parts import Factor
 

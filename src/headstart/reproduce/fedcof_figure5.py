@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from headstart.data.partition import dirichlet
 from headstart.heads.fedcof import FedCOF
 from headstart.heads.fedncm import FedNCM
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, cases, federated, federation
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 CLIENTS, ALPHAS = (10, 20, 50, 100), (0.05, 0.1, 0.5, 1.0)
 FEW, MEANS = (10, 20, 50), (1, 2, 5)

@@ -12,9 +12,10 @@ import numpy as np
 
 from headstart.heads.fedcof import FedCOF
 from headstart.heads.shared_variances import SharedVariances
+from headstart.progress import Progress
 from headstart.reproduce.cases import asked, cases, fedcof_clients, solved
 from headstart.reproduce.fedcof_table3 import ORACLE
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 MEANS = (1, 2, 3, 5)
 HEADS: dict[str, Any] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.heads.fedcof import FedCOF
+from headstart.progress import Progress
 from headstart.reproduce.cases import asked, cases, fedcof_clients, federated
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 from headstart.statistics.client_means import NOISES
 
 EPSILONS = (0.1, 0.3, 0.5, 0.7, 0.9)

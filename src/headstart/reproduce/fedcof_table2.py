@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.heads.fed3r import Fed3R
+from headstart.progress import Progress
 from headstart.reproduce.cases import cases, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 PAPER = {
     ("total scatter", "cifar100"): 57.1,

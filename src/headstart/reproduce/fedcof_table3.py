@@ -16,8 +16,9 @@ from headstart.heads.fed3r import Fed3R
 from headstart.heads.fedcof import FedCOF
 from headstart.heads.fedncm import FedNCM
 from headstart.labels import Labels
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, asked, cases, fedcof_clients, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 MEGABYTE = 1e6
 ORDER = ("%", "MB", "classes")

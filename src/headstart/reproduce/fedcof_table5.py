@@ -10,8 +10,9 @@ from headstart.errors import DataError
 from headstart.heads.fed3r import Fed3R
 from headstart.heads.fedcof import FedCOF
 from headstart.heads.fedncm import FedNCM
+from headstart.progress import Progress
 from headstart.reproduce.cases import asked, cases, federation, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found
 
 SETTING = "a domain a client"
 PAPER = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.heads.fedcof import FedCOF
+from headstart.progress import Progress
 from headstart.reproduce.cases import asked, cases, fedcof_clients, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, settings
 
 GAMMAS = (0.0, 0.01, 0.1, 1.0, 10.0)
 CUB = (51.08, 51.07, 51.81, 53.57, 53.50)

@@ -9,11 +9,10 @@ from pathlib import Path
 from headstart.data.datasets import Dataset
 from headstart.errors import HeadstartError
 from headstart.pipeline.inputs import read
-from headstart.reproduce.table import Progress
+from headstart.progress import Progress
 
 # Below the folder that HEADSTART_DATA names (default ../shared/data).
 USUAL = {"cub200": "cub200_features/cub200_mobilenet_v2.npz", "pacs": "pacs/pacs_160.zip"}
-_COLUMNS = {"label": "label", "client": "client", "domain": "domain", "split": "split"}
 
 
 def find(needs: Sequence[str], told: Sequence[str], progress: Progress) -> dict[str, Dataset]:
@@ -34,5 +33,5 @@ def find(needs: Sequence[str], told: Sequence[str], progress: Progress) -> dict[
 
 def _read(path: str, progress: Progress) -> Dataset:
     """Features as they are, images through MobileNetV2; a fifth is held out if no split is told."""
-    data = read(path, _COLUMNS, None, progress).data
+    data = read(path, progress=progress).data
     return data if data.test is not None else data.with_test(0.2, seed=0)

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headstart.data.datasets import Dataset
+from headstart.progress import Progress
 
 Features: TypeAlias = Mapping[str, Dataset]
-Progress: TypeAlias = Callable[[str, int, int], None]  # what, done, of
 COLUMNS = ("what", "setting", "paper", "ours", "difference", "unit", "note")
 
 

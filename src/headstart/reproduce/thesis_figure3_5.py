@@ -16,8 +16,9 @@ from headstart.heads.fed3r import Fed3R
 from headstart.heads.krr import KernelRidge
 from headstart.heads.random_features import Fed3RRandomFeatures, bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, cases, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 DIMENSIONS = (250, 500, 1000, 2000, 4000)
 PER_CLASS, FACTOR, RIDGE = 40, 1.5, 0.01

@@ -13,8 +13,9 @@ from headstart.data.partition import dirichlet_client
 from headstart.federation import steps
 from headstart.federation.grouped import Grouped
 from headstart.heads.fed3r import Fed3R
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, cases, federation, lattice_bound, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, settings
 
 ALPHAS = (0.0, 0.05, 0.1, 0.5, 1.0, 10.0, 1000.0)
 CLIENTS, SIZE = 100, 10

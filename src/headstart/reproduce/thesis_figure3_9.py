@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from headstart.data.heterogeneity import rounds_to_see
 from headstart.data.partition import dirichlet_client
 from headstart.federation.grouped import Grouped
+from headstart.progress import Progress
 from headstart.reproduce.cases import Case, cases, federation, lattice_bound, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 from headstart.reproduce.thesis_figure3_6 import HEAD, running
 
 CLIENTS, ALPHA = 100, 0.0

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from headstart.data.partition import dirichlet_client
 from headstart.heads.fed3r import Fed3R
 from headstart.labels import Labels
+from headstart.progress import Progress
 from headstart.reproduce.cases import asked, cases, federation, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, found, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, found, settings
 
 CLIENTS = 100
 VARIANTS = {

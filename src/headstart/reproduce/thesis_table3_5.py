@@ -11,8 +11,9 @@ from typing import Any
 from headstart.heads.fed3r import Fed3R
 from headstart.heads.fedncm import FedNCM
 from headstart.heads.random_features import Fed3RRandomFeatures
+from headstart.progress import Progress
 from headstart.reproduce.cases import cases, solved
-from headstart.reproduce.table import Features, Progress, Reproduction, Row, Sheet, settings
+from headstart.reproduce.table import Features, Reproduction, Row, Sheet, settings
 
 PAPER = {
     ("FedNCM", "cifar100"): 51.0,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.data.heterogeneity import rounds_to_see
-from headstart.reproduce.table import Features, Progress, Reproduction, Row
+from headstart.progress import Progress
+from headstart.reproduce.table import Features, Reproduction, Row
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 PAPER = {

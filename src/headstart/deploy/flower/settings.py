@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
+from headstart.data.table import Columns
 from headstart.errors import HeadstartError
 from headstart.pipeline.config import nearest
 
@@ -43,8 +44,8 @@ def paths(said: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The names of a table's columns."""
+class OfTables:
+    """What a table's columns are called (`client` is the name of a node)."""
 
     label: str = "label"
     client_column: str = "client"
@@ -52,13 +53,12 @@ class Columns:
     split: str = "split"
 
     @property
-    def columns(self) -> dict[str, str]:
-        names = {"label": self.label, "client": self.client_column}
-        return {**names, "domain": self.domain, "split": self.split}
+    def columns(self) -> Columns:
+        return Columns(self.label, self.client_column, self.domain, self.split)
 
 
 @dataclass(frozen=True)
-class ServerSettings(Columns):
+class ServerSettings(OfTables):
     """What a run is told: `[tool.flwr.app.config]` in pyproject.toml, or `flwr run -c run.toml`.
 
     pipeline   what is done: a head alone, or a head and what follows it (docs/pipelines.md)
@@ -121,7 +121,7 @@ class ServerSettings(Columns):
 
 
 @dataclass(frozen=True)
-class NodeSettings(Columns):
+class NodeSettings(OfTables):
     """What `node.toml` says; its owner writes it, and the server neither reads nor changes it.
 
     client     the name this node was registered under
