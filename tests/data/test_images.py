@@ -40,7 +40,7 @@ def plant(root, **files):
 
 def refuse(message, path, **names):
     with pytest.raises(DataError, match=message) as caught:
-        load_images(path, **names)
+        load_images(path, Columns(**names))
     assert "\n" not in str(caught.value)
 
 
