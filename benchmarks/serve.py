@@ -44,7 +44,7 @@ import headstart as hs
 import memory
 import synthetic
 from bench import MB, Row, decoded
-from headstart.deploy.door import Contract
+from headstart.deploy.admission import Contract
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.log import Log, begin
 from headstart.federation import steps

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headstart.deploy import failpoints
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
 from headstart.deploy.ledger import Ledger, Receipt
 
 from .ledger_world import ROUND
@@ -74,7 +74,7 @@ def serve(path, pipe, die_at, broken, journal, threads) -> None:
         _journal(Path(journal), flushing=broken != "does not flush")
     ledger = Ledger.open(path)
     if broken == "counts again":
-        ledger.book.known = lambda *_: None
+        ledger.index.known = lambda *_: None
     sending = threading.Lock()
 
     def answer(client, receipt) -> None:
@@ -87,7 +87,7 @@ def serve(path, pipe, die_at, broken, journal, threads) -> None:
             answer(client, Receipt(client, ROUND, "", 0))
         try:
             receipt = ledger.accept(client, ROUND, key, payload)
-        except Refused as refused:
+        except UploadRejected as refused:
             receipt = refused.code
         if broken != "acknowledges first":
             answer(client, receipt)

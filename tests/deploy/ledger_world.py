@@ -1,4 +1,4 @@
-"""What the tests of the door and the ledger share: contracts, uploads, and their sums."""
+"""What the tests of admission and the ledger share: contracts, uploads, and their sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 import headstart as hs
-from headstart.deploy.door import Contract
+from headstart.deploy.admission import Contract
 from headstart.federation import steps
 
 DIMENSION, ROUND = 6, "spring"

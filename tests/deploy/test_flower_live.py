@@ -272,10 +272,10 @@ def story(tmp_path_factory):
     with Stage(root, port) as stage, ExitStack() as later:
         node, run = stage.node, stage.run
         link = stage.server(*SITES)
-        door = proxy(root / "server", ("127.0.0.1", port))
-        later.callback(door.server_close)
-        later.callback(door.shutdown)
-        near = door.server_address[1]
+        validator = proxy(root / "server", ("127.0.0.1", port))
+        later.callback(validator.server_close)
+        later.callback(validator.shutdown)
+        near = validator.server_address[1]
         there = [
             node("site-a"),
             node("site-b", SUPERLINK=f"127.0.0.1:{near}"),  # through the proxy, as from outside
@@ -299,7 +299,7 @@ def story(tmp_path_factory):
         for name in ("list-runs", "start-run"):
             path = f"/v1/control/{name}"
             told.statuses[name] = (status(port, path, authority), status(near, path, authority))
-        told.seen = list(door.seen)
+        told.seen = list(validator.seen)
         told.events = events(output)
         told.plugged = run_of_plugins(stage, link)
         yield told

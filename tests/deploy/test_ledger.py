@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 import headstart as hs
 from headstart.cli.ledger import app, forget_client
 from headstart.deploy import ledger as ledgers
+from headstart.deploy import ledger_dir
 from headstart.deploy import log as logs
 from headstart.deploy import refusals as refusal_files
-from headstart.deploy import store
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
+from headstart.deploy.byte_budget import ByteBudget
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
-from headstart.deploy.room import Room
-from headstart.deploy.running import Running, most_samples
+from headstart.deploy.running_total import RunningTotal, most_samples
 from headstart.deploy.snapshot import Snapshot
 from headstart.deploy.verifying import verify
 from headstart.errors import HeadstartError
@@ -56,7 +56,7 @@ def fill(ledger, names="abcde", head=None, exact=True):
 
 
 def code_of(call, *args):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UploadRejected) as caught:
         call(*args)
     return caught.value.code
 
@@ -157,23 +157,23 @@ def test_nothing_that_could_break_the_sum_comes_in(tmp_path):
 
 def test_an_exact_sum_never_leaves_its_62_bits(tmp_path, monkeypatch):
     contract = contract_of()
-    monkeypatch.setattr("headstart.deploy.running.MOST_SAMPLES", 30)
+    monkeypatch.setattr("headstart.deploy.running_total.MOST_SAMPLES", 30)
     with Ledger.create(tmp_path / "ledger", contract) as ledger:
         ledger.accept("a", ROUND, "k", upload_of(1, n=20))
         assert code_of(ledger.accept, "b", ROUND, "k", upload_of(2, n=11)) == "many"
         ledger.accept("c", ROUND, "k", upload_of(3, n=10))
         ten, one = (hs.Moments.from_bytes(upload_of(4, n=n)) for n in (10, 1))
         ledger.forget("c")
-        ledger._running.check([ten])
-        with pytest.raises(Refused, match="62 bits"):
-            ledger._running.check([ten, one])  # of one batch
+        ledger._running_total.check([ten])
+        with pytest.raises(UploadRejected, match="62 bits"):
+            ledger._running_total.check([ten, one])  # of one batch
     spherical = contract_of(hs.SharedVariances(kind="spherical"))
     assert most_samples(spherical.empty) * 6 <= most_samples(contract.empty)
 
 
 def test_many_small_uploads_are_folded_in_memory_that_does_not_grow(monkeypatch):
-    monkeypatch.setattr("headstart.deploy.running._WAITING", 5)
-    running, uploads = Running(contract_of()), {}
+    monkeypatch.setattr("headstart.deploy.running_total._WAITING", 5)
+    running, uploads = RunningTotal(contract_of()), {}
     for seed in range(23):
         uploads[f"{seed:02}"] = upload_of(seed)
         running.add(hs.Moments.from_bytes(uploads[f"{seed:02}"]), 1)
@@ -199,21 +199,21 @@ def test_threads_with_duplicates_count_everybody_once(tmp_path, ledger):
 
 
 def test_of_two_threads_with_one_key_and_other_bytes_one_is_refused(ledger):
-    """Both pass the door at the same time; the log has room for one."""
+    """Both are admitted at the same time; the log has room for one."""
     meet = threading.Barrier(2, timeout=60)
-    check = ledger.door.check
+    check = ledger.validator.check
 
     def together(*args):
         upload = check(*args)
         meet.wait()
         return upload
 
-    ledger.door.check = together
+    ledger.validator.check = together
 
     def send(seed):
         try:
             return ledger.accept("a", ROUND, "k", upload_of(seed))
-        except Refused as refused:
+        except UploadRejected as refused:
             return refused.code
 
     with ThreadPoolExecutor(2) as pool:
@@ -253,7 +253,7 @@ def test_concurrent_uploads_share_a_flush(ledger, monkeypatch):
 def test_only_so_many_are_decoded_at_once(ledger):
     """R19: what the checks need in memory is bounded, however many come."""
     inside, lock, full, go_on = [0], threading.Lock(), threading.Event(), threading.Event()
-    check = ledger.door.check
+    check = ledger.validator.check
 
     def watched(*args):
         with lock:
@@ -263,7 +263,7 @@ def test_only_so_many_are_decoded_at_once(ledger):
         assert go_on.wait(60)
         return check(*args)
 
-    ledger.door.check = watched
+    ledger.validator.check = watched
     with ThreadPoolExecutor(32) as pool:
         send = partial(pool.submit, ledger.accept)
         futures = [send(f"{s}", ROUND, "k", upload_of(s)) for s in range(32)]
@@ -276,7 +276,7 @@ def test_only_so_many_are_decoded_at_once(ledger):
 
 
 def test_room_for_messages_is_bounded_and_never_stuck():
-    room, most, now, lock = Room(100), [0], [0], threading.Lock()
+    room, most, now, lock = ByteBudget(100), [0], [0], threading.Lock()
 
     def one(size):
         with room.of(size):
@@ -293,7 +293,7 @@ def test_room_for_messages_is_bounded_and_never_stuck():
 
 
 def test_a_transport_that_knows_the_size_is_told_before_it_reads(ledger):
-    with pytest.raises(Refused) as caught, ledger.admit("a", ROUND, 2**50):
+    with pytest.raises(UploadRejected) as caught, ledger.admit("a", ROUND, 2**50):
         pytest.fail("it was let in")
     assert caught.value.code == "size"
     payload = upload_of(1)
@@ -636,14 +636,14 @@ def test_a_log_that_has_lost_its_tombstone_is_refused(tmp_path, monkeypatch):
 def test_a_new_ledger_has_its_log_before_it_is_one(tmp_path, monkeypatch):
     """A `create` that is cut short leaves no ledger, or one that can be opened."""
     made = []
-    write = store.write_text
+    write = ledger_dir.write_text
 
     def cut_short(path, text):
         made.append(log_files(tmp_path / "ledger"))
         write(path, text)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "write_text", cut_short)
+    monkeypatch.setattr(ledger_dir, "write_text", cut_short)
     with pytest.raises(KeyboardInterrupt):
         Ledger.create(tmp_path / "ledger", contract_of())
     assert [file.name for file in made[0]] == ["00000001.log"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
 from headstart.deploy.forgetting import forget
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.verifying import verify
@@ -78,7 +78,7 @@ def test_no_file_remembers(tmp_path):
     with ledger:
         ledger.save_model()
         ledger.export(tmp_path / "out")
-        with pytest.raises(Refused):
+        with pytest.raises(UploadRejected):
             ledger.accept(CAT, ROUND, "another key", uploads[CAT])
     (path / ".total.safetensors.1234.part").write_bytes(uploads[CAT])  # a crash's half-written
     (tmp_path / "out" / "uploads" / ".1.part").write_bytes(uploads[CAT])
@@ -126,7 +126,7 @@ def test_a_tombstone_blocks_every_replay(tmp_path):
         with ledger:
             for key in (f"key of {CAT}", "another"):
                 for payload in (uploads[CAT], upload_of(9)):
-                    with pytest.raises(Refused) as caught:
+                    with pytest.raises(UploadRejected) as caught:
                         ledger.accept(CAT, ROUND, key, payload)
                     assert caught.value.code == "forgotten"
             assert ledger.forgotten(CAT)
@@ -138,7 +138,7 @@ def test_a_tombstone_blocks_every_replay(tmp_path):
 
 
 def code_of(call, *args):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UploadRejected) as caught:
         call(*args)
     return caught.value.code
 
@@ -193,7 +193,7 @@ def test_the_rest_of_a_group_is_not_asked_again_and_can_be_forgotten(tmp_path):
     with Ledger.open(path) as again:
         assert again.forgotten(BEE)
         assert not again.forgotten(CAT)
-        assert not again.book.unfinished
+        assert not again.index.unfinished
     assert traces(path, BEE, upload_of(3)) == []
 
 
@@ -234,7 +234,7 @@ def test_a_replay_does_not_write_the_name_down_again(tmp_path):
         codes = [code_of(ledger.accept, CAT, ROUND, "k", upload_of(2)) for _ in range(2)]
         codes.append(code_of(ledger.accept, CAT, CAT, "k", upload_of(2)))
         codes.append(code_of(ledger.accept, (DOG, CAT), ROUND, "k", upload_of(2)))
-        with pytest.raises(Refused) as caught, ledger.admit(CAT, ROUND, 2**50):
+        with pytest.raises(UploadRejected) as caught, ledger.admit(CAT, ROUND, 2**50):
             pytest.fail("it was let in")
         codes.append(caught.value.code)
         assert codes == ["forgotten", "rate", "round", "forgotten", "size"]
@@ -252,7 +252,7 @@ def test_names_of_nodes_go_too(tmp_path):
     with ledger:
         nodes.write_text(json.dumps({"keys": keys, "gone": ["a mark"], **told}))
         ledger.forget(CAT)
-        gone = sorted(["a mark", ledger.book.mark(keys[CAT])])
+        gone = sorted(["a mark", ledger.index.mark(keys[CAT])])
         left = {DOG: keys[DOG], "fox": keys["fox"]}
         assert json.loads(nodes.read_text()) == {"keys": left, "gone": gone, **told}
         assert traces(path, CAT, uploads[CAT]) == []
@@ -262,7 +262,7 @@ def test_names_of_nodes_go_too(tmp_path):
         for nonsense in ("{", "[]", '{"keys": ["dog 4"]}', '{"keys": {"dog 4": 7}}'):
             nodes.write_text(nonsense)
             assert ledger.forget(DOG).unreachable == ("nodes.json",)
-            assert not ledger.book.unfinished
+            assert not ledger.index.unfinished
 
 
 def test_every_change_of_a_folder_is_on_the_disk_before_it_is_done(tmp_path, monkeypatch):
@@ -318,7 +318,7 @@ def test_forgetting_twice_is_forgetting_once(tmp_path):
     )
     assert (first.renewed, second.renewed) == (("model.safetensors",), ())
     with Ledger.open(path) as ledger:
-        assert not ledger.book.unfinished  # done, and known to be
+        assert not ledger.index.unfinished  # done, and known to be
     with pytest.raises(HeadstartError, match=r"expected one of this ledger .*, got 'cow'"):
         forget(path, "cow")
 
@@ -400,7 +400,7 @@ def test_a_head_that_cannot_be_solved_any_more_is_deleted(tmp_path, exact):
         assert not other.exists()
         assert {model.state for model in left.superseded} == {"superseded"}
     with Ledger.open(path) as again:
-        assert not again.book.unfinished
+        assert not again.index.unfinished
         assert list(again.members()) == [ANT]
         again.accept(CAT, ROUND, "k", upload_of(2, head, exact=exact, labels=[0, 1, 2]))
         again.save_model()
@@ -423,7 +423,7 @@ def test_a_head_that_cannot_be_written_is_named_until_it_can(tmp_path, monkeypat
         left = ledger.forget(CAT)
         assert (left.renewed, left.unreachable) == ((str(fine),), (str(stuck),))
     with Ledger.open(path) as again:
-        assert not again.book.unfinished
+        assert not again.index.unfinished
     assert forget(path, CAT).unreachable == (str(stuck),)
     monkeypatch.undo()
     assert forget(path, CAT).renewed == (str(stuck),)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from headstart.deploy import failpoints
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
 from headstart.deploy.failpoints import ACCEPT, FORGET
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.verifying import verify
@@ -75,7 +75,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """The receipt, or the code of the refusal."""
         try:
             return self.ledger.accept(*upload)
-        except Refused as refused:
+        except UploadRejected as refused:
             self.seen.add(upload[0])
             return refused.code
 
@@ -176,7 +176,7 @@ class LedgerMachine(RuleBasedStateMachine):
             work()
         except Crash:
             return True
-        except Refused:
+        except UploadRejected:
             return False
         finally:
             failpoints.hook = None

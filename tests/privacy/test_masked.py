@@ -12,7 +12,7 @@ from headstart.federation import steps
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
-from headstart.privacy.groups import Book, check_sums, smallest_part
+from headstart.privacy.groups import RoundHistory, check_sums, smallest_part
 from headstart.privacy.masked import Masked, carry
 from headstart.privacy.refusals import Abort
 from headstart.privacy.terms import Policy
@@ -246,8 +246,8 @@ def test_the_smallest_part(earlier, group, part):
     ],
 )
 def test_a_book_that_is_none_is_refused(text):
-    with pytest.raises(DataError, match="book"):
-        Book.from_text(text)
+    with pytest.raises(DataError, match="history"):
+        RoundHistory.from_text(text)
 
 
 # -- any group, any values, any drop-outs ----------------------------------------------------------

@@ -9,7 +9,7 @@ import headstart as hs
 from headstart.privacy import keys as crypto
 from headstart.privacy import shares
 from headstart.privacy.client import Client
-from headstart.privacy.groups import Book
+from headstart.privacy.groups import RoundHistory
 from headstart.privacy.layout import Layout
 from headstart.privacy.masks import add_mask
 from headstart.privacy.messages import FROM_CLIENT, encode, id_array, table
@@ -126,7 +126,7 @@ def joined(stats, group, books, threshold=None):
     found.terms, found.stats, found.said = terms, part, {}
     found.server = Server(terms, least=3)
     found.clients = {
-        name: Client(name, terms, statistic, policy=policy, book=books[name])
+        name: Client(name, terms, statistic, policy=policy, history=books[name])
         for name, statistic in part.items()
     }
     found.asked = dict.fromkeys(part, b"")
@@ -147,7 +147,7 @@ def refusals(found):
 def test_two_groups_that_differ_by_one_are_not_both_summed():
     """R15: the difference would be that one. Those who were in the first sum refuse the second."""
     stats = statistics(6)
-    books = {name: Book() for name in stats}
+    books = {name: RoundHistory() for name in stats}
     first = joined(stats, ["c0", "c1", "c2", "c3", "c4"], books)
     for _ in range(4):
         first.stage()
@@ -158,7 +158,7 @@ def test_two_groups_that_differ_by_one_are_not_both_summed():
 
 def test_a_drop_out_in_the_second_of_two_equal_groups_is_not_summed():
     stats = statistics(5)
-    books = {name: Book() for name in stats}
+    books = {name: RoundHistory() for name in stats}
     first = joined(stats, list(stats), books)
     for _ in range(4):
         first.stage()
@@ -169,7 +169,7 @@ def test_a_drop_out_in_the_second_of_two_equal_groups_is_not_summed():
 
 def test_the_same_group_again_tells_nothing_new_and_is_summed():
     stats = statistics(5)
-    books = {name: Book() for name in stats}
+    books = {name: RoundHistory() for name in stats}
     totals = []
     for _ in range(2):
         found = joined(stats, list(stats), books)
@@ -192,7 +192,7 @@ def test_a_client_that_ends_between_messages_goes_on_where_it_was():
                         found.terms,
                         found.stats[name],
                         policy=LOOSE,
-                        book=client._book,
+                        history=client._history,
                         identity=people.get(name),
                     )
             found.stage(gone=["c3"] if found.server.stage == "mask" else ())
@@ -223,19 +223,19 @@ def test_the_server_itself_does_not_open_such_a_sum():
 
 
 def saved(found, name):
-    """What a client has written down: its state, and its book."""
+    """What a client has written down: its state, and its history."""
     client = found.clients[name]
-    return client.to_arrays(), client._book.to_text()
+    return client.to_arrays(), client._history.to_text()
 
 
-def restored(found, name, state, book, **how):
+def restored(found, name, state, history, **how):
     return Client.from_arrays(
         state,
         name,
         found.terms,
         found.stats[name],
         policy=LOOSE,
-        book=Book.from_text(book),
+        history=RoundHistory.from_text(history),
         **how,
     )
 
@@ -257,7 +257,7 @@ def told(found, clients, survivors):
     return {at: arrays_of(client.answer(question)) for at, client in clients.items()}
 
 
-def set_back(signed, *, old_book):
+def set_back(signed, *, old_history):
     """All but one give the victim's seed; four of them are then as they were before."""
     found = Round(6, threshold=5, signed=signed).until("confirm" if signed else "unmask")
     clients = dict(enumerate(found.clients.values()))
@@ -266,17 +266,17 @@ def set_back(signed, *, old_book):
     seed = shares.combine({at: a["seeds"][AT].tobytes() for at, a in given.items()}, 5)
     assert crypto.commitment(seed, found.terms.digest) == found.server._roster[AT][64:]
     people = identities(found.stats) if signed else {}
-    for at, (state, book) in before.items():
+    for at, (state, history) in before.items():
         name = f"c{at}"
-        book = book if old_book else saved(found, name)[1]
-        clients[at] = restored(found, name, state, book, identity=people.get(name))
+        history = history if old_history else saved(found, name)[1]
+        clients[at] = restored(found, name, state, history, identity=people.get(name))
     return found, clients
 
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_peers_restored_from_an_older_state_do_not_tell_both_stories(signed):
     """The server has the seed of the victim's own mask; of its key it gets nothing from them."""
-    found, clients = set_back(signed, old_book=False)
+    found, clients = set_back(signed, old_history=False)
     for at in BACK:
         with pytest.raises(Abort) as refused:
             told(found, {at: clients[at]}, DEAD)
@@ -286,7 +286,7 @@ def test_peers_restored_from_an_older_state_do_not_tell_both_stories(signed):
 @pytest.mark.parametrize("signed", [False, True])
 def test_peers_whose_state_and_book_are_both_older_do_tell_both_stories(signed):
     """They cannot know. So the page says not to back up an unfinished round."""
-    found, clients = set_back(signed, old_book=True)
+    found, clients = set_back(signed, old_history=True)
     given = told(found, {at: clients[at] for at in DEAD}, DEAD)
     key = shares.combine({at: a["keys"][0].tobytes() for at, a in given.items()}, 5)
     assert crypto.public_of(key) == found.server._roster[AT][32:64]
@@ -295,9 +295,9 @@ def test_peers_whose_state_and_book_are_both_older_do_tell_both_stories(signed):
 def test_two_sets_of_shares_from_one_state_are_sealed_under_two_nonces():
     """Under one key and one nonce the server would have the difference of the shares."""
     found = Round(4, threshold=3).until("share")
-    state, book = saved(found, VICTIM)
+    state, history = saved(found, VICTIM)
     said = [
-        arrays_of(restored(found, VICTIM, state, book).answer(found.asked[VICTIM]))
+        arrays_of(restored(found, VICTIM, state, history).answer(found.asked[VICTIM]))
         for _ in range(2)
     ]
     context = crypto.context_of(found.terms.digest, found.server._roster)
@@ -329,21 +329,21 @@ ASKED = {signed: questions(signed) for signed in (False, True)}
 @settings(max_examples=60, deadline=None)
 @given(signed=st.booleans(), data=st.data())
 def test_whatever_it_is_restored_from_one_answer_a_stage_leaves(signed, data):
-    """Any of its states so far, any question; the book as it was when the last answer left."""
+    """Any of its states so far, any question; the history as it was when the last answer left."""
     found, asked = Round(4, threshold=3, signed=signed), ASKED[signed]
     who = {"identity": identities(found.stats)[VICTIM]} if signed else {}
     found.clients[VICTIM].start()
-    state, book = saved(found, VICTIM)
+    state, history = saved(found, VICTIM)
     states, left = [state], []
     tries = st.tuples(st.integers(0, 4), st.sampled_from(list(asked)), st.integers(0, 1))
     for now in asked:
         for back, stage, which in [(0, now, 0), *data.draw(st.lists(tries, max_size=4))]:
-            found.clients[VICTIM] = restored(found, VICTIM, states[-1 - back :][0], book, **who)
+            found.clients[VICTIM] = restored(found, VICTIM, states[-1 - back :][0], history, **who)
             try:
                 found.clients[VICTIM].answer(asked[stage][which])
             except hs.WireError:
                 continue
-            state, book = saved(found, VICTIM)
+            state, history = saved(found, VICTIM)
             states.append(state)
             left.append(stage)
     assert left == list(asked)[: len(left)]  # each once, in order

@@ -8,7 +8,7 @@ import pytest
 
 import headstart as hs
 from headstart.privacy.client import Client
-from headstart.privacy.groups import Book
+from headstart.privacy.groups import RoundHistory
 from headstart.privacy.keys import Identity
 from headstart.privacy.layout import Layout
 from headstart.privacy.messages import FROM_CLIENT, FROM_SERVER, id_array
@@ -61,12 +61,12 @@ def test_a_client_does_not_join(case):
 
 
 def test_a_client_does_not_answer_a_round_id_twice():
-    book = Book()
+    history = RoundHistory()
     terms, statistic = planned()
-    join(terms, statistic, book=book).start()
-    kept = Book.from_text(book.to_text())  # and not after a restart
+    join(terms, statistic, history=history).start()
+    kept = RoundHistory.from_text(history.to_text())  # and not after a restart
     with pytest.raises(Abort) as refused:
-        join(terms, statistic, book=kept).start()
+        join(terms, statistic, history=kept).start()
     assert refused.value.code == "replay"
 
 
@@ -263,10 +263,10 @@ def reversed_ids(found, question):
     return found.altered(question, ids=old["ids"][::-1].copy())
 
 
-def again(found, state, book):
-    """The client from a state it wrote earlier, with this book."""
+def again(found, state, history):
+    """The client from a state it wrote earlier, with this history."""
     people = identities(found.stats)
-    how = {"policy": LOOSE, "book": book, "identity": people[ME]}
+    how = {"policy": LOOSE, "history": history, "identity": people[ME]}
     return Client.from_arrays(state, ME, found.terms, found.stats[ME], **how)
 
 
@@ -288,7 +288,7 @@ def test_a_client_restored_from_before_a_stage_does_not_answer_it_again(stage, o
     client, question = found.clients[ME], found.asked[ME]
     state = client.to_arrays()
     client.answer(question)
-    client = again(found, state, Book.from_text(client._book.to_text()))
+    client = again(found, state, RoundHistory.from_text(client._history.to_text()))
     with pytest.raises(Abort) as refused:
         client.answer(reversed_ids(found, question) if other else question)
     assert refused.value.code == code
@@ -300,32 +300,32 @@ def test_a_client_restored_from_before_its_first_message_does_not_join_again():
     state = found.clients[ME].to_arrays()
     found.clients[ME].start()
     with pytest.raises(Abort) as refused:
-        again(found, state, found.clients[ME]._book).start()
+        again(found, state, found.clients[ME]._history).start()
     assert refused.value.code == "replay"
 
 
 @pytest.mark.parametrize("stage", ["share", "mask", "confirm", "unmask"])
 def test_a_client_does_not_go_on_with_a_book_that_lacks_its_answers(stage):
-    """An older book, or none: what left since is not in it."""
+    """An older history, or none: what left since is not in it."""
     found = reached(stage, signed=True)
-    state, text = found.clients[ME].to_arrays(), found.clients[ME]._book.to_text()
-    older = Book.from_text(text)
+    state, text = found.clients[ME].to_arrays(), found.clients[ME]._history.to_text()
+    older = RoundHistory.from_text(text)
     older.asked[found.terms.round].popitem()
-    for book in (None, Book(), older):
+    for history in (None, RoundHistory(), older):
         with pytest.raises(Abort) as refused:
-            again(found, state, book).answer(found.asked[ME])
-        assert refused.value.code == "book"
-    assert again(found, state, Book.from_text(text)).answer(found.asked[ME])  # its own
+            again(found, state, history).answer(found.asked[ME])
+        assert refused.value.code == "history"
+    assert again(found, state, RoundHistory.from_text(text)).answer(found.asked[ME])  # its own
 
 
 @pytest.mark.parametrize("stage", ["share", "mask", "confirm"])
 def test_nor_does_it_answer_again_what_an_older_book_lacks(stage):
     found = reached(stage, signed=True)
-    client, text = found.clients[ME], found.clients[ME]._book.to_text()
+    client, text = found.clients[ME], found.clients[ME]._history.to_text()
     client.answer(found.asked[ME])
     with pytest.raises(Abort) as refused:
-        again(found, client.to_arrays(), Book.from_text(text)).answer(found.asked[ME])
-    assert refused.value.code == "book"
+        again(found, client.to_arrays(), RoundHistory.from_text(text)).answer(found.asked[ME])
+    assert refused.value.code == "history"
 
 
 def test_a_client_that_refused_a_stage_does_not_answer_it_when_restored():
@@ -335,7 +335,7 @@ def test_a_client_that_refused_a_stage_does_not_answer_it_when_restored():
     with pytest.raises(Abort):
         client.answer(message)
     restored = Client.from_arrays(
-        state, ME, found.terms, found.stats[ME], policy=LOOSE, book=client._book
+        state, ME, found.terms, found.stats[ME], policy=LOOSE, history=client._history
     )
     with pytest.raises(Abort) as refused:
         restored.answer(honest)
@@ -347,17 +347,17 @@ def test_a_state_without_secrets_answers_nothing():
     state = found.clients[ME].to_arrays()
     state["secrets"] = state["secrets"][:0]
     with pytest.raises(Abort) as refused:
-        again(found, state, found.clients[ME]._book).answer(found.asked[ME])
+        again(found, state, found.clients[ME]._history).answer(found.asked[ME])
     assert refused.value.code == "over"
 
 
 def test_a_book_survives_its_text():
     found = reached("unmask")
     found.stage()
-    book = found.clients[ME]._book
-    assert list(book.asked[found.terms.round]) == ["advertise", "share", "mask", "unmask"]
-    assert book.rounds == {found.terms.round: frozenset(found.stats)}
-    assert Book.from_text(book.to_text()) == book
+    history = found.clients[ME]._history
+    assert list(history.asked[found.terms.round]) == ["advertise", "share", "mask", "unmask"]
+    assert history.rounds == {found.terms.round: frozenset(found.stats)}
+    assert RoundHistory.from_text(history.to_text()) == history
 
 
 def test_an_earlier_stage_is_not_answered_later():
@@ -418,7 +418,7 @@ def test_nonsense_aborts_with_the_codes_of_the_wire(message):
 def test_every_prefix_and_every_flipped_byte_of_a_message_is_refused():
     found = reached("mask")
     message, kept = found.asked[ME], found.clients[ME].to_arrays()
-    how = {"policy": LOOSE, "book": found.clients[ME]._book}
+    how = {"policy": LOOSE, "history": found.clients[ME]._history}
     for spot in range(0, len(message), 7):
         for wrong in (message[:spot], _flip(message, spot)):
             client = Client.from_arrays(kept, ME, found.terms, found.stats[ME], **how)

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 import typer.core
 
@@ -20,7 +20,7 @@ CODE = 130  # 128 and the number of SIGINT, as shells have it
 class Commands(typer.core.TyperGroup):
     """Commands of which an interrupted one says so in one line."""
 
-    def invoke(self, ctx: click.Context) -> object:
+    def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:

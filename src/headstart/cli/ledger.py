@@ -32,8 +32,8 @@ def list_uploads(path: Folder) -> None:
         if rows:
             show_rows(("client", "samples", "bytes", "record", "sha256"), rows)
         say(f"{len(ledger.members())} clients, {total.samples:,} samples, total {total.digest()}")
-        if ledger.book.forgotten:
-            say(f"forgotten: {ledger.book.forgotten}")
+        if ledger.index.forgotten:
+            say(f"forgotten: {ledger.index.forgotten}")
         for (where, state), times in Counter((m.path, m.state) for m in ledger.models()).items():
             say(f"model {where}: {state}" + (f" ({times} versions)" if times > 1 else ""))
         codes = Counter(refusal.code for refusal in ledger.refusals())
@@ -45,7 +45,7 @@ def list_uploads(path: Folder) -> None:
 
 @app.command()
 def verify(path: Folder) -> None:
-    """Read every byte again: checksums, the checks at the door, and the total."""
+    """Read every byte again: checksums, the admission of each upload, and the total."""
     from headstart.deploy.verifying import verify as check
 
     found = check(path)

@@ -147,7 +147,7 @@ def forget(
     ] = None,
 ) -> None:
     """Take a client out of a saved run or a ledger, as if it had never joined."""
-    from headstart.deploy.store import is_ledger
+    from headstart.deploy.ledger_dir import is_ledger
     from headstart.pipeline.change import forget as change
 
     if is_ledger(run_folder):

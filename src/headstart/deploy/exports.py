@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from headstart.deploy.book import Entry
+from headstart.deploy.ledger_index import Entry
 from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text

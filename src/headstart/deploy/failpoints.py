@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 ACCEPT = {
     "received": "the message is in memory, nothing is checked",
-    "checked": "it passed the door, nothing is written",
+    "checked": "it was admitted, nothing is written",
     "appending": "it has its place in the log",
     "half written": "its header is in the file, its payload is not",
     "written": "all of it is in the file, not yet on the disk",

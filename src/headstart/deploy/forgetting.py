@@ -1,9 +1,9 @@
 """Forgetting: a client leaves the total, the head and every file, as if it had never joined.
 
-First a tombstone, durable: from then on the client is out, whatever happens, and stays out (R23).
+First a tombstone, durable: from then on the client is out, whatever happens, and stays out.
 Then its bytes and its name go: the snapshot, the log, the lists of refusals and of nodes, the
 exports; heads that the ledger wrote are solved again (never an inverse downdated), or deleted where
-they cannot be, and the old ones listed as superseded (R24). What cannot be reached is named, and
+they cannot be, and the old ones listed as superseded. What cannot be reached is named, and
 stops nothing. Every step can be done twice, and after a crash is.
 """
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headstart.deploy import exports
-from headstart.deploy.book import Model
 from headstart.deploy.failpoints import reached
+from headstart.deploy.ledger_index import Model
 from headstart.deploy.log import sync_folder
 from headstart.deploy.nodes import NODES, Registry
 from headstart.errors import HeadstartError, WireError
@@ -52,10 +52,10 @@ def forget(path: str | Path, client: str) -> Forgotten:
 
 def take_out(ledger: Ledger, client: str) -> Forgotten:
     """The same, of a ledger whose turn to write is held."""
-    book = ledger.book
-    if client in book.of:
+    index = ledger.index
+    if client in index.of:
         ledger.bury(client)
-    elif book.is_forgotten(client):
+    elif index.is_forgotten(client):
         pass  # once more over what could not be reached
     elif ledger.knows(client) or client in _node_names(ledger):
         ledger.keep_out(client)
@@ -64,9 +64,9 @@ def take_out(ledger: Ledger, client: str) -> Forgotten:
         raise HeadstartError(f"client: expected one of this ledger ({known} …), got {client!r}")
     done = finish(ledger)
     total = ledger.total().digest()
-    superseded = tuple(m for m in book.models(total) if m.state == "superseded")
+    superseded = tuple(m for m in index.models(total) if m.state == "superseded")
     told = (done.renewed, done.removed, done.exports, done.unreachable, done.model)
-    return Forgotten(client, total, len(book.of), superseded, *told)
+    return Forgotten(client, total, len(index.of), superseded, *told)
 
 
 @dataclass
@@ -80,7 +80,7 @@ class _Done:
 
 def finish(ledger: Ledger) -> _Done:
     """Take what has a tombstone out of every file; it is done once all of that is on the disk."""
-    unfinished, done = dict(ledger.book.unfinished), _Done()
+    unfinished, done = dict(ledger.index.unfinished), _Done()
     uploads = frozenset(unfinished.values()) - {0}
     if uploads:
         ledger.purge_uploads(uploads)
@@ -99,7 +99,7 @@ def finish(ledger: Ledger) -> _Done:
 
 def _nodes(ledger: Ledger) -> Registry:
     """The names and keys that a deployed server has seen."""
-    return Registry.open(ledger.path / NODES, ledger.book.mark)
+    return Registry.open(ledger.path / NODES, ledger.index.mark)
 
 
 def _node_names(ledger: Ledger) -> Collection[str]:
@@ -111,7 +111,7 @@ def _node_names(ledger: Ledger) -> Collection[str]:
 
 def _purge_nodes(ledger: Ledger, done: _Done) -> None:
     try:
-        _nodes(ledger).leave(ledger.book.is_forgotten)
+        _nodes(ledger).leave(ledger.index.is_forgotten)
     except (OSError, HeadstartError):
         done.unreachable += (NODES,)
 
@@ -122,7 +122,7 @@ def _purge_exports(ledger: Ledger, done: _Done) -> None:
     def total(numbers: list[int]) -> object:
         return ledger.sum_of([entry for number, entry in entries.items() if number in numbers])
 
-    for path in ledger.book.exports:
+    for path in ledger.index.exports:
         if exports.purge(Path(path), ledger.id, frozenset(entries), total):
             done.exports += (path,)
         else:
@@ -152,7 +152,7 @@ def _renew_heads(ledger: Ledger, done: _Done) -> None:
 def _old_heads(ledger: Ledger, done: _Done) -> dict[str, object]:
     """Superseded heads that are where and as the ledger wrote them, and their extractors."""
     found, digest = {}, ledger.total().digest()
-    for made in ledger.book.to_renew(digest):
+    for made in ledger.index.to_renew(digest):
         try:
             data = (ledger.path / made.path).read_bytes()
             about = LinearHead.from_bytes(data).provenance

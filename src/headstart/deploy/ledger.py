@@ -8,7 +8,7 @@ refusals.jsonl      what was refused, and why
 nodes.json          a deployed server's: which name has which key
 lock                held by the one process that writes
 
-All of it follows from the log; `book` says how. Concurrent uploads share one flush to the disk.
+All of it follows from the log; `index` says how. Concurrent uploads share one flush to the disk.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headstart.deploy import exports, forgetting, store
-from headstart.deploy.book import Book, Entry, Model, Receipt, repeats
-from headstart.deploy.door import (
+from headstart.deploy import exports, forgetting, ledger_dir
+from headstart.deploy.admission import (
     Contract,
-    Door,
     Rate,
-    Refused,
+    UploadRejected,
+    UploadValidator,
     Who,
     carries_features,
     clients_of,
     is_name,
 )
+from headstart.deploy.byte_budget import ByteBudget
 from headstart.deploy.failpoints import reached
 from headstart.deploy.forgetting import Forgotten
+from headstart.deploy.ledger_dir import is_ledger
+from headstart.deploy.ledger_index import Entry, LedgerIndex, Model, Receipt, repeats
 from headstart.deploy.log import Log, Record
 from headstart.deploy.refusals import Refusal, Refusals
-from headstart.deploy.room import Room
-from headstart.deploy.running import Running
+from headstart.deploy.running_total import RunningTotal
 from headstart.deploy.snapshot import Snapshot
-from headstart.deploy.store import is_ledger
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
 from headstart.heads.linear import LinearHead
 
 __all__ = ["Entry", "Forgotten", "Ledger", "Model", "Receipt", "Refusal", "is_ledger"]
 AT_ONCE = 8  # uploads that are decoded and checked at the same time
-ROOM_BYTES = 2**28  # of messages that `admit` lets in at the same time
+BUDGET_BYTES = 2**28  # of messages that `admit` lets in at the same time
 SNAPSHOT_EVERY = 4096
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """An upload that passed the door, and what becomes of it."""
+    """An upload that was admitted, and what becomes of it."""
 
     clients: tuple[str, ...]
     key: str
@@ -78,32 +78,35 @@ class Ledger:
     def __init__(self, path: Path, *, write: bool) -> None:
         self.path = path
         self._turn = threading.RLock()  # to write the log
-        self._state = threading.RLock()  # to read or change the book and the sum
+        self._state = threading.RLock()  # to read or change the index and the sum
         self._queue: list[_Waiting] = []
         self._queued = threading.Lock()
-        self._room, self._slots = Room(ROOM_BYTES), threading.BoundedSemaphore(AT_ONCE)
+        self._budget, self._slots = ByteBudget(BUDGET_BYTES), threading.BoundedSemaphore(AT_ONCE)
         self._since = 0  # uploads since the last snapshot
         self._canonical: Any = None  # the total, where its bits depend on the order
         with ExitStack() as undo:
-            self._lock_file = store.lock(path) if write else -1
+            self._lock_file = ledger_dir.lock(path) if write else -1
             undo.callback(self._unlock)
-            self.contract, self.id, key = store.read(path)
-            self.door, self._rate = Door(self.contract), Rate(self.contract.attempts)
-            self.book = Book(self.contract.round, key)
-            self._refusals = Refusals(path, self.book.shown)
+            self.contract, self.id, key = ledger_dir.read(path)
+            self.validator, self._rate = (
+                UploadValidator(self.contract),
+                Rate(self.contract.attempts),
+            )
+            self.index = LedgerIndex(self.contract.round, key)
+            self._refusals = Refusals(path, self.index.shown)
             self._snapshot = Snapshot(path, self.contract)
             held = self._snapshot.load()  # before the log, which a server may be adding to
             self._log = Log(path / "log", key, self._replay, write=write)
             undo.callback(self._log.close)
-            self._running = self._refold(*held)
-            if write and self.book.unfinished:
+            self._running_total = self._refold(*held)
+            if write and self.index.unfinished:
                 forgetting.finish(self)
             undo.pop_all()
 
     @classmethod
     def create(cls, path: str | Path, contract: Contract) -> Ledger:
         """A new ledger in a new or empty folder, open for writing."""
-        store.make(Path(path), contract)
+        ledger_dir.make(Path(path), contract)
         return cls(Path(path), write=True)
 
     @classmethod
@@ -123,20 +126,20 @@ class Ledger:
 
     @contextmanager
     def admit(self, client: Who, round: str, size: int) -> Iterator[None]:
-        """For a transport that knows the size before it reads: refuse, or wait for room.
+        """For a transport that knows the size before it reads: refuse, or wait for free bytes.
 
         `with ledger.admit(client, round, size): ledger.accept(client, round, key, read(size))`
         """
         try:
-            self.door.admit(client, round, size)
-        except Refused as refused:
+            self.validator.admit(client, round, size)
+        except UploadRejected as refused:
             self._refusals.add(client, refused)
             raise
-        with self._room.of(size):
+        with self._budget.of(size):
             yield
 
     def accept(self, client: Who, round: str, key: str, payload: bytes) -> Receipt:
-        """Check, make durable, count, and then the receipt; `Refused`, with a code, otherwise.
+        """Check, make durable, count; return the receipt, or raise `UploadRejected` with its code.
 
         The same upload under the same key gives the same receipt. `client` may be the names of a
         masked group. Any number of threads may call.
@@ -144,25 +147,25 @@ class Ledger:
         self._writable()
         try:
             return self._accept(client, round, key, payload)
-        except Refused as refused:
+        except UploadRejected as refused:
             self._refusals.add(client, refused)
             raise
 
     def _accept(self, client: Who, round: str, key: str, payload: bytes) -> Receipt:
-        self.door.admit(client, round, len(payload))
+        self.validator.admit(client, round, len(payload))
         if not is_name(key):
-            raise Refused("key", f"key: expected printable text, got {key!r:.80}")
+            raise UploadRejected("key", f"key: expected printable text, got {key!r:.80}")
         clients = clients_of(client)
         with self._state:
             self._rate.spend(clients[0])
         reached("received")
         digest = hashlib.sha256(payload).hexdigest()
         with self._state:
-            entry = self.book.known(clients, key, digest)
+            entry = self.index.known(clients, key, digest)
             if entry is not None:
-                return self.book.receipt(entry, repeated=True)
+                return self.index.receipt(entry, repeated=True)
         with self._slots:
-            statistic = self.door.check(client, round, payload)
+            statistic = self.validator.check(client, round, payload)
             reached("checked")
             receipt = self._commit(_Waiting(clients, key, digest, payload, statistic))
         reached("counted")
@@ -189,7 +192,7 @@ class Ledger:
         for one in batch:
             try:
                 twin = self._place(one, fresh)
-            except Refused as refused:
+            except UploadRejected as refused:
                 one.error = refused
                 continue
             if twin is one:
@@ -219,23 +222,23 @@ class Ledger:
     def _place(self, one: _Waiting, fresh: list[_Waiting]) -> _Waiting | None:
         """`one` if it is new, its twin in this batch, or None if it is on the disk already."""
         with self._state:
-            entry = self.book.known(one.clients, one.key, one.digest)
+            entry = self.index.known(one.clients, one.key, one.digest)
             if entry is not None:
-                one.receipt = self.book.receipt(entry, repeated=True)
+                one.receipt = self.index.receipt(entry, repeated=True)
                 return None
             for twin in fresh:
                 if set(twin.clients) & set(one.clients):
                     same = Entry(0, twin.clients, twin.key, twin.digest, 0, 0)
                     repeats(same, one.clients, one.key, one.digest)
                     return twin
-            self._running.check([*(other.statistic for other in fresh), one.statistic])
+            self._running_total.check([*(other.statistic for other in fresh), one.statistic])
         return one
 
     def _count(self, one: _Waiting, record: Record) -> Receipt:
-        self.book.apply(record.number, record.meta, record.size)
-        self._running.add(one.statistic, record.size)
+        self.index.apply(record.number, record.meta, record.size)
+        self._running_total.add(one.statistic, record.size)
         self._canonical = None
-        return self.book.receipt(self.book.uploads[record.number], repeated=False)
+        return self.index.receipt(self.index.uploads[record.number], repeated=False)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -247,17 +250,17 @@ class Ledger:
     def members(self) -> dict[str, str]:
         """Who is in the total, sorted, and the SHA-256 of each one's payload (or its group's)."""
         with self._state:
-            return {c: self.book.uploads[n].digest for c, n in sorted(self.book.of.items())}
+            return {c: self.index.uploads[n].digest for c, n in sorted(self.index.of.items())}
 
     def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Those of `wanted` that are not in and were not forgotten, in their order."""
         with self._state:
-            return self.book.missing(wanted)
+            return self.index.missing(wanted)
 
     def entries(self) -> tuple[Entry, ...]:
         """The uploads in the order of their clients: that of the total's sum."""
         with self._state:
-            return tuple(sorted(self.book.uploads.values(), key=lambda entry: entry.clients))
+            return tuple(sorted(self.index.uploads.values(), key=lambda entry: entry.clients))
 
     def payload(self, entry: Entry) -> bytes:
         """The bytes of an upload, checked again."""
@@ -274,13 +277,13 @@ class Ledger:
 
     def forgotten(self, client: str) -> bool:
         with self._state:
-            return self.book.is_forgotten(client)
+            return self.index.is_forgotten(client)
 
     def models(self) -> tuple[Model, ...]:
-        """Heads made from this ledger: current, older, or superseded by a forgetting (R24)."""
+        """Heads made from this ledger: current, older, or superseded by a forgetting."""
         digest = self.total().digest()
         with self._state:
-            return self.book.models(digest)
+            return self.index.models(digest)
 
     # -- the sum -------------------------------------------------------------------------------
 
@@ -304,7 +307,7 @@ class Ledger:
     def so_far(self) -> Any:
         """The same sum, at hand after every upload; where not exact, up to rounding."""
         with self._state:
-            return self._running.value()
+            return self._running_total.value()
 
     def sum_of(self, entries: Iterable[Entry]) -> Any:
         """The sum of these uploads, read again."""
@@ -318,16 +321,16 @@ class Ledger:
         payload = self._log.payload(entry.number)
         return self.contract.head.statistic.from_bytes(payload, self.contract.limits(entry.who))
 
-    def _refold(self, held: dict[str, str], value: Any) -> Running:
+    def _refold(self, held: dict[str, str], value: Any) -> RunningTotal:
         """From the snapshot, if nobody in it has left (and, where order counts, nobody came)."""
         members, entries = self.members(), self.entries()
-        lost = [client for client in held if client not in members and not self.book.left(client)]
+        lost = [client for client in held if client not in members and not self.index.left(client)]
         if lost:
             raise HeadstartError(
                 f"ledger: {self.path / 'log'} is without the upload of {lost[0]!r}, which was "
                 "counted; nothing was changed. Restore the log from a backup"
             )
-        if not self.book.whole:
+        if not self.index.whole:
             raise HeadstartError(
                 f"ledger: {self.path / 'log'} is damaged: a tombstone is missing; nothing was "
                 "changed. Restore the log from a backup"
@@ -337,8 +340,8 @@ class Ledger:
             held, value = {}, None
         if not self.free_of_order:
             self._canonical = self.sum_of(entries) if value is None else value
-            return Running(self.contract, self._canonical)
-        running = Running(self.contract, value)
+            return RunningTotal(self.contract, self._canonical)
+        running = RunningTotal(self.contract, value)
         for entry in entries:
             if entry.clients[0] not in held:
                 running.add(self._statistic(entry), entry.size)
@@ -395,7 +398,7 @@ class Ledger:
         with self._turn:
             (record,) = self._log.append([(meta, b"")])
             with self._state:
-                self.book.apply(record.number, record.meta)
+                self.index.apply(record.number, record.meta)
 
     # -- forgetting ----------------------------------------------------------------------------
 
@@ -410,21 +413,21 @@ class Ledger:
 
     def bury(self, client: str) -> None:
         """The tombstone, durable, and the sum without the upload: subtracted where it is exact."""
-        entry = self.book.uploads[self.book.of[client]]
+        entry = self.index.uploads[self.index.of[client]]
         exact = self.contract.empty.is_sum and self.contract.empty.lattice is not None
-        left = self._running.without(self._statistic(entry)) if exact else None
-        group = [self.book.mark(other) for other in entry.clients if other != client]
+        left = self._running_total.without(self._statistic(entry)) if exact else None
+        group = [self.index.mark(other) for other in entry.clients if other != client]
         self._entomb(client, entry.number, group, self._own_marks(entry))
         with self._state:
-            self._running = left or Running(self.contract, self.sum_of(self.entries()))
-            self._canonical = None if self.free_of_order else self._running.value()
+            self._running_total = left or RunningTotal(self.contract, self.sum_of(self.entries()))
+            self._canonical = None if self.free_of_order else self._running_total.value()
 
     def keep_out(self, client: str) -> None:
         """The tombstone of a client that is not in."""
         self._entomb(client, 0, [], [])
 
     def _entomb(self, client: str, upload: int, group: list[str], payload: list[str]) -> None:
-        told = {"mark": self.book.mark(client), "upload": upload, "group": group}
+        told = {"mark": self.index.mark(client), "upload": upload, "group": group}
         self.note({"kind": "forgotten", **told, "payload": payload})
         reached("tombstone")
 
@@ -434,12 +437,12 @@ class Ledger:
         No samples, or class counts alone, are alike for many, and could be guessed from the mark.
         """
         own = entry.samples > 0 and carries_features(self.contract.head)
-        return [self.book.payload_mark(entry.digest)] if own else []
+        return [self.index.payload_mark(entry.digest)] if own else []
 
     def knows(self, client: str) -> bool:
         """Whether a client that is not in has left a trace: of a group, registered, or refused."""
         registered = client in self.contract.clients or client in self.contract.caps
-        return registered or self.book.left(client) or self._refusals.names(client)
+        return registered or self.index.left(client) or self._refusals.names(client)
 
     def purge_uploads(self, uploads: frozenset[int]) -> None:
         """Take the bytes of these uploads out of this folder."""
@@ -454,7 +457,7 @@ class Ledger:
     # -- opening and closing -------------------------------------------------------------------
 
     def _replay(self, record: Record) -> None:
-        self.book.apply(record.number, record.meta, record.size)
+        self.index.apply(record.number, record.meta, record.size)
 
     def _writable(self) -> None:
         if self._lock_file < 0:
@@ -466,7 +469,7 @@ class Ledger:
             return
         with self._turn:
             try:
-                if not self._log.broken and not self.book.closed:
+                if not self._log.broken and not self.index.closed:
                     if self.free_of_order or self._canonical is not None:
                         self._save_snapshot()
                     self.note({"kind": "closed"})

@@ -5,7 +5,7 @@ be on the disk when it was written), a keyed BLAKE2b of head and meta, the meta 
 payload, whose SHA-256 stands in the meta. The key stays with the server: no payload can contain a
 record. Numbers have no gaps.
 
-What a crash leaves (R17): a record that does not fit its checksums is the torn end of the last
+What a crash leaves: a record that does not fit its checksums is the torn end of the last
 batch, and is cut off, unless the log shows that its place had been on the disk already. Then the
 file was damaged later, and is refused. In any file but the last everything was on the disk. The
 first file is there before the ledger is one, so a log without it is refused as well.

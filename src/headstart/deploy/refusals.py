@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.deploy.door import CODES, Refused, Who, clients_of
+from headstart.deploy.admission import CODES, UploadRejected, Who, clients_of
 from headstart.files import write_text
 
 _FILE_BYTES = 2**20
@@ -40,7 +40,7 @@ class Refusals:
         self._shown = shown
         self._lock = threading.Lock()
 
-    def add(self, client: Who, refused: Refused) -> None:
+    def add(self, client: Who, refused: UploadRejected) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         names = [str(name)[:_TEXT] for name in clients_of(client)]
         with self._lock, suppress(OSError):  # a full disk must not hide the refusal from its client

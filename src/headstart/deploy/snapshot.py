@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from headstart.deploy.door import Contract
+from headstart.deploy.admission import Contract
 from headstart.deploy.failpoints import reached
 from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError

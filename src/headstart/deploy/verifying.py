@@ -1,4 +1,4 @@
-"""Verifying a ledger: every byte against its checksum, every upload against the door, the total
+"""Verifying a ledger: every byte against its checksum, every upload admitted anew, the total
 against its parts. Nothing is changed; a server may be writing meanwhile.
 """
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
 from headstart.deploy.ledger import Ledger
 from headstart.errors import HeadstartError
 
@@ -36,8 +36,8 @@ def _verify(path: str | Path) -> Verified:
         entries = ledger.entries()
         for entry in entries:
             try:
-                ledger.door.check(entry.who, ledger.contract.round, ledger.payload(entry))
-            except Refused as refused:
+                ledger.validator.check(entry.who, ledger.contract.round, ledger.payload(entry))
+            except UploadRejected as refused:
                 raise HeadstartError(f"ledger: upload {entry.number}: {refused}") from None
         total = ledger.sum_of(entries).digest()
         if total != ledger.total().digest():

@@ -11,7 +11,7 @@ import numpy as np
 from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
-from headstart.federation.leaks import would_refuse
+from headstart.federation.disclosure import would_refuse
 from headstart.pipeline.config import Named, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment

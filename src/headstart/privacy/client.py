@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.privacy import keys as crypto
 from headstart.privacy import shares
-from headstart.privacy.groups import Book
+from headstart.privacy.groups import RoundHistory
 from headstart.privacy.keys import Entropy, Identity, Keys
 from headstart.privacy.masks import add_mask
 from headstart.privacy.messages import (
@@ -42,9 +42,9 @@ Ids = tuple[int, ...]
 class Client:
     """One member in one round; refuses to be made when the terms are not to its policy.
 
-    `start` gives its first message, `answer` the one to each message of the server. `book` is what
-    it remembers between rounds, `identity` what it signs with (then it joins signed rounds only).
-    `entropy` is there for tests.
+    `start` gives its first message, `answer` the one to each message of the server. `history` is
+    what it remembers between rounds, `identity` what it signs with (then it joins signed rounds
+    only). `entropy` is there for tests.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Client:
         statistic: Any,
         *,
         policy: Policy | None = None,
-        book: Book | None = None,
+        history: RoundHistory | None = None,
         identity: Identity | None = None,
         entropy: Entropy = secrets.token_bytes,
     ) -> None:
         self._terms, self._policy = terms, policy or Policy()
-        self._book = Book() if book is None else book
+        self._history = RoundHistory() if history is None else history
         self._identity = identity
         self._check_terms(name, statistic)
         self._me = terms.members.index(name)
@@ -93,10 +93,10 @@ class Client:
         return self._aborted
 
     def to_arrays(self) -> dict[str, Array]:
-        """What a client that ends between two messages must keep until the next, with its book.
+        """What a client that ends between two messages must keep until the next, with its history.
 
-        It is secret. Save both before the answer is sent, the book first, and never bring back an
-        older copy of both: what left since would leave again (see docs/secure.md).
+        It is secret. Save both before the answer is sent, the history first, and never bring back
+        an older copy of both: what left since would leave again (see docs/secure.md).
         """
         keys = self._keys
         return {
@@ -113,7 +113,7 @@ class Client:
     def from_arrays(
         cls, arrays: Arrays, name: str, terms: Terms, statistic: Any, **how: Any
     ) -> Client:
-        """The client again, made with the same arguments as before, its book among them."""
+        """The client again, made with the same arguments as before, its history among them."""
         client = cls(name, terms, statistic, **how)
         client._done, client._aborted = int(arrays["done"][0]), bool(arrays["done"][1])
         secret = [row.tobytes() for row in arrays["secrets"]]
@@ -157,12 +157,12 @@ class Client:
         self._keys, self._held, self._statistic = None, {}, None
 
     def _turn(self, stage: str, question: bytes) -> Keys:
-        """The secrets, if it is this stage's turn, by this client's count and by its book."""
+        """The secrets, if it is this stage's turn, by this client's count and by its history."""
         if stage not in self._stages:
             raise Abort("order", f"{stage}: not a stage of this round")
         if self._stages.index(stage) > self._done:
             raise Abort("order", f"{stage}: expected {self._stages[self._done]} first")
-        self._book.note(self._terms.round, self._stages[: self._done], stage, question)
+        self._history.note(self._terms.round, self._stages[: self._done], stage, question)
         if self._keys is None:
             raise Abort("over", f"{stage}: this client has forgotten its secrets")
         self._done += 1
@@ -302,5 +302,5 @@ class Client:
             )
 
     def _enter(self, ids: Collection[int]) -> None:
-        """Into the book, if the sums I was in before allow it."""
-        self._book.add(self._terms.round, self._terms.names(ids), self._policy.group)
+        """Into the history, if the sums I was in before allow it."""
+        self._history.add(self._terms.round, self._terms.names(ids), self._policy.group)

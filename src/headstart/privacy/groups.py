@@ -40,7 +40,7 @@ def check_sums(earlier: Iterable[Collection[str]], group: Collection[str], least
 
 
 @dataclass
-class Book:
+class RoundHistory:
     """What a client remembers of the rounds it joined with one data set; keep it between rounds.
 
     `rounds`: for each round id the members of the sum its data went into, as far as it was told.
@@ -61,7 +61,7 @@ class Book:
             raise Abort("stories", f"{stage}: another question of it was answered already")
         if list(asked) != list(done):
             want, have = (", ".join(stages) or "none" for stages in (done, asked))
-            raise Abort("book", f"book: expected {want} of this round in it, got {have}")
+            raise Abort("history", f"history: expected {want} of this round in it, got {have}")
         self.asked[round_id] = {**asked, stage: digest}
 
     def add(self, round_id: bytes, group: Collection[str], least: int) -> None:
@@ -80,7 +80,7 @@ class Book:
         return json.dumps({"rounds": rounds, "asked": asked})
 
     @classmethod
-    def from_text(cls, text: str) -> Book:
+    def from_text(cls, text: str) -> RoundHistory:
         try:
             plain = json.loads(text)
             return cls(
@@ -88,7 +88,7 @@ class Book:
                 {bytes.fromhex(known): _stages(asked) for known, asked in plain["asked"].items()},
             )
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            raise DataError("book: expected the text that Book.to_text writes") from None
+            raise DataError("history: expected the text that RoundHistory.to_text writes") from None
 
 
 def _names(group: object) -> Group:

@@ -1,8 +1,8 @@
 """The vector that is masked: exact integers at places known beforehand, whatever a client holds.
 
 [g | A (upper triangle) | B | squares] over a class list that all agree on: a masked message cannot
-have a shape that depends on the data. Integers are taken modulo 2^64; R2 keeps their sums within
-±2^62, so the sign survives.
+have a shape that depends on the data. Integers are taken modulo 2^64; a round
+whose sums could leave ±2^62 is refused, so the sign survives.
 """
 
 from __future__ import annotations

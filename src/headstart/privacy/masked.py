@@ -18,7 +18,7 @@ from headstart.errors import DataError, StepRefusedError, WireError
 from headstart.federation.grouped import Grouped, check_group
 from headstart.federation.protocol import Answer, Arrays, Federation, Step, added, chosen, step_kind
 from headstart.privacy.client import Client
-from headstart.privacy.groups import Book
+from headstart.privacy.groups import RoundHistory
 from headstart.privacy.layout import Layout
 from headstart.privacy.refusals import Abort
 from headstart.privacy.server import Server
@@ -80,7 +80,7 @@ class Masked:
     policy: Policy = field(default_factory=Policy)
     vanish: Vanish = nobody  # drop-outs, for tests
     lost: dict[str, str] = field(default_factory=dict)
-    books: dict[str, Book] = field(default_factory=dict)  # what each client remembers
+    books: dict[str, RoundHistory] = field(default_factory=dict)  # what each client remembers
     opened: list[Group] = field(default_factory=list)  # the groups of all sums so far
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Masked:
         terms = Terms.plan(own, layout, threshold=self.policy.floor(len(own)))
         server = Server(terms, earlier=self.opened, least=self.policy.group)
         members = {
-            name: Client(name, terms, answer, policy=self.policy, book=self._book(name))
+            name: Client(name, terms, answer, policy=self.policy, history=self._history(name))
             for name, answer in own.items()
         }
         gone: dict[str, str] = {}
@@ -147,8 +147,8 @@ class Masked:
         down = sum(answer.down for answer in answers)
         return Answer(tuple(server.survivors), found, up.total(), down)
 
-    def _book(self, name: str) -> Book:
-        return self.books.setdefault(name, Book())
+    def _history(self, name: str) -> RoundHistory:
+        return self.books.setdefault(name, RoundHistory())
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

@@ -25,7 +25,7 @@ CODES = {
     "changed": "other survivors than were confirmed",
     "replay": "a round, a stage or a message for the second time",
     "stories": "another question of a stage that was answered: the server tells two stories",
-    "book": "a book that lacks what this client has answered: an older one, or another's",
+    "history": "a history that lacks what this client has answered: an older one, or another's",
     "order": "a stage before its turn",
     "over": "this client has aborted, and stays so",
     # of secrets

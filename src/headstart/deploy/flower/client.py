@@ -23,7 +23,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
-from headstart.deploy.door import Refused, check_small_client
+from headstart.deploy.admission import UploadRejected, check_small_client
 from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, paths, told
@@ -86,7 +86,7 @@ def load_plugins(node: NodeSettings, wanted: Mapping[str, str]) -> None:
         if digest not in own.values():
             same = [other for path, other in own.items() if Path(path).name == name]
             got = f"another (SHA-256 {same[0][:12]}…)" if same else "none"
-            raise Refused(
+            raise UploadRejected(
                 "plugin",
                 f"plugins: expected the server's {name} (SHA-256 {digest[:12]}…), "
                 f"got {got} in node.toml",

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headstart.deploy.door import Refused
+from headstart.deploy.admission import UploadRejected
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Reply
 from headstart.deploy.flower.waiting import Waiting
@@ -116,10 +116,12 @@ class Collection:
         try:
             begun = bool(self.ledger.members())
             if not self.registry.same_features(found.extractor, begun=begun):
-                raise Refused("extractor", "features: expected those of the others' extractor")
+                raise UploadRejected(
+                    "extractor", "features: expected those of the others' extractor"
+                )
             contract = self.ledger.contract
             receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)
-        except Refused as refused:
+        except UploadRejected as refused:
             self.federation.news[name] = {"refused": refused.code, "text": str(refused)}
             self._failed(ClientFailure(name, refused.code, f"{name}: {refused}"))
             return

@@ -22,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from headstart import heads, optional
 from headstart.data.datasets import Dataset
-from headstart.deploy.door import Contract
+from headstart.deploy.admission import Contract
 from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.output import Output, facts
@@ -123,7 +123,7 @@ class Server:
         self, settings: ServerSettings, ledger: Ledger, federation: FlowerFederation, run: str
     ) -> None:
         self.settings, self.ledger, self.federation, self.run = settings, ledger, federation, run
-        self.registry = Registry.open(ledger.path / NODES, ledger.book.mark)
+        self.registry = Registry.open(ledger.path / NODES, ledger.index.mark)
         self.registry.leave(ledger.forgotten)
         self.registry.readmit = settings.readmit
         if not ledger.members():

@@ -1,4 +1,4 @@
-"""The door: every refusal by its code, before anything is kept; and what a client will not send."""
+"""Admission: every refusal by its code, before anything is kept; what a client will not send."""
 
 import json
 import re
@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.deploy.door import (
+from headstart.deploy.admission import (
     CODES,
     Contract,
-    Door,
     Rate,
-    Refused,
+    UploadRejected,
+    UploadValidator,
     carries_features,
     check_small_client,
 )
-from headstart.deploy.wholeness import Wholeness
+from headstart.deploy.integrality import Integrality
 from headstart.errors import HeadstartError, WireError
-from headstart.federation.leaks import leaks, would_refuse
+from headstart.federation.disclosure import disclosures, would_refuse
 from headstart.statistics import wire
 
 from .ledger_world import DIMENSION, ROUND, contract_of, signed, trap, upload_of
@@ -33,7 +33,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
 def code_of(call, *args):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(UploadRejected) as caught:
         call(*args)
     assert caught.value.code in CODES
     assert str(caught.value).endswith(f"[{caught.value.code}]")
@@ -93,18 +93,18 @@ def test_the_page_lists_every_code():
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
 def test_honest_uploads_of_every_head_pass(head, exact):
-    door = Door(contract_of(head, exact=exact))
+    validator = UploadValidator(contract_of(head, exact=exact))
     for seed in range(8):
         payload = upload_of(seed, head, exact=exact)
-        upload = door.check("a", ROUND, payload)
+        upload = validator.check("a", ROUND, payload)
         assert upload.digest() == head.statistic.from_bytes(payload).digest()
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32", "float16", "int8"])
 def test_every_precision_passes_the_bound_that_its_samples_keep(precision):
-    door = Door(contract_of(exact=False, largest=7.0))
+    validator = UploadValidator(contract_of(exact=False, largest=7.0))
     for seed in range(8):
-        door.check("a", ROUND, upload_of(seed, exact=False, precision=precision))
+        validator.check("a", ROUND, upload_of(seed, exact=False, precision=precision))
 
 
 @pytest.mark.parametrize(
@@ -120,35 +120,41 @@ def test_every_precision_passes_the_bound_that_its_samples_keep(precision):
     ],
 )
 def test_who_may_come(client, code):
-    door = Door(contract_of(clients=("a", "b")))
-    assert code_of(door.check, client, ROUND, upload_of(1)) == code
-    door.check(("a", "b"), ROUND, upload_of(1))
+    validator = UploadValidator(contract_of(clients=("a", "b")))
+    assert code_of(validator.check, client, ROUND, upload_of(1)) == code
+    validator.check(("a", "b"), ROUND, upload_of(1))
 
 
 def test_caps_register_nobody_and_the_registered_need_none():
-    capped = Door(contract_of(caps={"a": 50}))
+    capped = UploadValidator(contract_of(caps={"a": 50}))
     capped.check("stranger", ROUND, upload_of(1))
-    door = Door(contract_of(clients=("a", "b"), caps={"a": 1}, samples=50))
-    door.check("b", ROUND, upload_of(1))
-    assert code_of(door.check, "a", ROUND, upload_of(1)) == "counts"
+    validator = UploadValidator(contract_of(clients=("a", "b"), caps={"a": 1}, samples=50))
+    validator.check("b", ROUND, upload_of(1))
+    assert code_of(validator.check, "a", ROUND, upload_of(1)) == "counts"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
 def test_labels_that_no_file_can_hold(text):
     payload = upload_of(1, labels=[text] * 11)
-    assert code_of(Door(contract_of()).check, "a", ROUND, payload) == "classes"
-    Door(contract_of()).check("a", ROUND, upload_of(1, labels=["ü\U0001f600"] * 11))
+    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, payload) == "classes"
+    UploadValidator(contract_of()).check("a", ROUND, upload_of(1, labels=["ü\U0001f600"] * 11))
 
 
 def test_a_stale_round():
-    assert code_of(Door(contract_of()).check, "a", "winter", upload_of(1)) == "round"
+    assert code_of(UploadValidator(contract_of()).check, "a", "winter", upload_of(1)) == "round"
 
 
 def test_a_size_is_refused_before_the_message_is_read():
-    door = Door(contract_of())
-    assert code_of(door.admit, "a", ROUND, 2**60) == "size"
-    assert code_of(door.check, "a", ROUND, b"\xff" * (door.contract.size_limit + 1)) == "size"
-    assert code_of(Door(contract_of(message_bytes=100)).check, "a", ROUND, upload_of(1)) == "size"
+    validator = UploadValidator(contract_of())
+    assert code_of(validator.admit, "a", ROUND, 2**60) == "size"
+    assert (
+        code_of(validator.check, "a", ROUND, b"\xff" * (validator.contract.size_limit + 1))
+        == "size"
+    )
+    assert (
+        code_of(UploadValidator(contract_of(message_bytes=100)).check, "a", ROUND, upload_of(1))
+        == "size"
+    )
 
 
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(0, 3))
@@ -164,33 +170,44 @@ def test_no_honest_message_is_larger_than_the_limit(d, n, seed):
 def test_caps_on_samples():
     """R12: a registered cap, else the default; a group may have what its clients may together."""
     contract = contract_of(caps={"a": 10, "b": 30}, samples=20)
-    door, twenty = Door(contract), upload_of(2)
-    assert code_of(door.check, "a", ROUND, twenty) == "counts"
-    door.check("b", ROUND, twenty)
-    door.check(("a", "b"), ROUND, twenty)
-    assert code_of(Door(contract_of(samples=19)).check, "anyone", ROUND, twenty) == "counts"
+    validator, twenty = UploadValidator(contract), upload_of(2)
+    assert code_of(validator.check, "a", ROUND, twenty) == "counts"
+    validator.check("b", ROUND, twenty)
+    validator.check(("a", "b"), ROUND, twenty)
+    assert (
+        code_of(UploadValidator(contract_of(samples=19)).check, "anyone", ROUND, twenty) == "counts"
+    )
 
 
 def test_exact_where_it_should_not_be():
-    assert code_of(Door(contract_of()).check, "a", ROUND, upload_of(1, exact=False)) == "exact"
-    assert code_of(Door(contract_of(exact=False)).check, "a", ROUND, upload_of(1)) == "exact"
+    assert (
+        code_of(UploadValidator(contract_of()).check, "a", ROUND, upload_of(1, exact=False))
+        == "exact"
+    )
+    assert (
+        code_of(UploadValidator(contract_of(exact=False)).check, "a", ROUND, upload_of(1))
+        == "exact"
+    )
 
 
 def test_other_statistics_shapes_and_bounds():
-    door = Door(contract_of())
-    assert code_of(door.check, "a", ROUND, upload_of(1, hs.FedNCM())) == "kind"
-    assert code_of(door.check, "a", ROUND, upload_of(1, d=7)) == "shape"
-    assert code_of(door.check, "a", ROUND, b"") == "malformed"
-    loose = Door(contract_of(exact=False, largest=0.5))
+    validator = UploadValidator(contract_of())
+    assert code_of(validator.check, "a", ROUND, upload_of(1, hs.FedNCM())) == "kind"
+    assert code_of(validator.check, "a", ROUND, upload_of(1, d=7)) == "shape"
+    assert code_of(validator.check, "a", ROUND, b"") == "malformed"
+    loose = UploadValidator(contract_of(exact=False, largest=0.5))
     assert code_of(loose.check, "a", ROUND, upload_of(1, exact=False)) == "bound"
     sums, squares = hs.FedNCM(), hs.SharedVariances()
-    assert code_of(Door(contract_of(sums)).check, "a", ROUND, upload_of(1, squares)) == "shape"
+    assert (
+        code_of(UploadValidator(contract_of(sums)).check, "a", ROUND, upload_of(1, squares))
+        == "shape"
+    )
 
 
 def test_a_changed_byte_with_a_mended_digest_is_refused_by_the_wire():
     payload = bytearray(upload_of(1))
     payload[-20] ^= 0x40
-    code = code_of(Door(contract_of()).check, "a", ROUND, signed(bytes(payload)))
+    code = code_of(UploadValidator(contract_of()).check, "a", ROUND, signed(bytes(payload)))
     assert code in wire.CODES
 
 
@@ -198,17 +215,17 @@ def test_a_changed_byte_with_a_mended_digest_is_refused_by_the_wire():
 
 
 def test_the_wire_alone_lets_a_trap_in_that_breaks_every_later_sum():
-    """Why the door looks at all of A: without it one bad client ends the federation."""
+    """Why admission looks at all of A: without it one bad client ends the federation."""
     poison = hs.Moments.from_bytes(trap(), hs.Limits(bound=8.0))
     with pytest.raises(WireError, match="whole"):
         hs.total([hs.Moments.from_bytes(upload_of(1)), poison])
-    assert code_of(Door(contract_of()).check, "a", ROUND, trap()) == "integral"
+    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, trap()) == "integral"
 
 
 @pytest.mark.parametrize("shift", [0.5, 0.25, 0.1, 0.01, 0.001])
 def test_a_small_fraction_is_seen_as_well(shift):
     """Many of them would add up: 0.2 over the rows of one fold is all there may be."""
-    assert code_of(Door(contract_of()).check, "a", ROUND, trap(shift)) == "integral"
+    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, trap(shift)) == "integral"
 
 
 @given(
@@ -223,14 +240,14 @@ def test_honest_factors_are_never_refused_for_their_rounding(n, d, scale, seed):
     rng = np.random.default_rng(seed)
     z = scale * rng.choice([rng.uniform(-1, 1, (n, d)), np.ones((n, d))])
     one = hs.Moments.measure(z, rng.integers(0, 3, n), exact=True, bound=8.0)
-    Wholeness(d).check(hs.Moments.from_bytes(one.to_bytes()))
+    Integrality(d).check(hs.Moments.from_bytes(one.to_bytes()))
 
 
 def test_factors_at_the_bound_in_full_dimension_pass_both_ways(monkeypatch):
     rng = np.random.default_rng(0)
     z = np.full((300, 640), 8.0) - rng.uniform(0, 0.01, (300, 640))
     one = hs.Moments.measure(z, rng.integers(0, 9, 300), exact=True, bound=8.0)
-    wholeness = Wholeness(640)
+    wholeness = Integrality(640)
     wholeness.check(one)
     monkeypatch.setattr(wholeness, "_probes", wholeness._probes + 0.5)  # never whole: multiply out
     wholeness.check(one)
@@ -255,7 +272,7 @@ def test_tries_of_a_client_are_limited_and_forgiven_with_time():
 
 def test_the_memory_of_tries_is_bounded():
     now = [0.0]
-    rate = Rate(6, clock=lambda: now[0], room=50)
+    rate = Rate(6, clock=lambda: now[0], limit=50)
     for number in range(1000):
         now[0] += 1.0
         rate.spend(f"client {number}")
@@ -265,23 +282,23 @@ def test_the_memory_of_tries_is_bounded():
 # -- what a client will not send (R13) ---------------------------------------------------------
 
 
-def test_what_leaks_is_said():
-    few = leaks([5, 4], dimension=64)
+def test_what_is_disclosed_is_said():
+    few = disclosures([5, 4], dimension=64)
     assert [leak.refused for leak in few] == [True, False]
     assert "9 samples" in few[0].text
     assert "(9) than dimensions (64)" in few[1].text
-    assert not leaks([5, 5], dimension=10)
-    (lone,) = leaks([20, 1, 0])
+    assert not disclosures([5, 5], dimension=10)
+    (lone,) = disclosures([20, 1, 0])
     assert lone.refused
     assert "one sample" in lone.text
-    assert "2 classes" in leaks([20, 1, 1])[0].text
-    assert leaks([]) == leaks([0, 0]) == ()
+    assert "2 classes" in disclosures([20, 1, 1])[0].text
+    assert disclosures([]) == disclosures([0, 0]) == ()
 
 
 def test_a_small_client_refuses_unless_told_otherwise():
     few, lone, fine = [0] * 9, [0] * 20 + [1], [0] * 10 + [1] * 2
     for labels in (few, lone):
-        with pytest.raises(Refused, match="not sent") as caught:
+        with pytest.raises(UploadRejected, match="not sent") as caught:
             check_small_client(labels, hs.Fed3R())
         assert caught.value.code == "small"
         assert any(
@@ -289,7 +306,7 @@ def test_a_small_client_refuses_unless_told_otherwise():
         )
         assert check_small_client(labels, hs.Fed3R(), protected=True) == ()
         assert check_small_client(labels, hs.ETF()) == ()
-        with pytest.raises(Refused):
+        with pytest.raises(UploadRejected):
             check_small_client(labels, hs.FedCOF())
     (note,) = check_small_client(fine, hs.Fed3R(), dimension=64)
     assert not note.refused
@@ -298,9 +315,11 @@ def test_a_small_client_refuses_unless_told_otherwise():
 
 def test_a_refusal_says_what_was_asked_and_what_can_be_done():
     said = {"shows": "a row of a gradient is a sum of features", "advice": "Collect more samples"}
-    with pytest.raises(Refused, match=r"of a gradient is .*\. Collect more samples \[small\]$"):
+    with pytest.raises(
+        UploadRejected, match=r"of a gradient is .*\. Collect more samples \[small\]$"
+    ):
         check_small_client([0] * 9, **said)
-    with pytest.raises(Refused, match="Use a secure sum"):
+    with pytest.raises(UploadRejected, match="Use a secure sum"):
         check_small_client([0] * 9, hs.Fed3R())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headstart.deploy.door import Refused, Who
+from headstart.deploy.admission import UploadRejected, Who
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Model:
-    """A head that was solved from this ledger. `state`: current, older, or superseded (R24)."""
+    """A head that was solved from this ledger. `state`: current, older, or superseded."""
 
     path: str
     digest: str  # SHA-256 of its file
@@ -60,7 +60,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Made:
+class Product:
     """A model or an export, as the log tells it."""
 
     number: int
@@ -79,7 +79,7 @@ class _Tombstone:
     upload: int
 
 
-class Book:
+class LedgerIndex:
     """Built record by record. `key`: what was forgotten is kept as keyed hashes only."""
 
     def __init__(self, round: str, key: bytes) -> None:
@@ -90,7 +90,7 @@ class Book:
         self._grouped: set[str] = set()  # marks of clients whose group is out
         self._payloads: set[str] = set()  # marks of what the forgotten sent
         self._purged: set[int] = set()  # uploads whose bytes are out of the log
-        self._models: list[Made] = []
+        self._models: list[Product] = []
         self.exports: dict[str, int] = {}
         self.unfinished: dict[int, int] = {}  # tombstone: upload that may still be somewhere
         self.closed = True  # whether the last record says that nothing is under way
@@ -114,7 +114,7 @@ class Book:
             read[meta["kind"]](number, meta, size)
         elif meta["kind"] == "model":
             about = {name: meta[name] for name in ("path", "sha256", "total", "known", "ours")}
-            self._models.append(Made(number, **about))
+            self._models.append(Product(number, **about))
         elif meta["kind"] == "export":
             self.exports[meta["path"]] = number
         elif meta["kind"] == "purged":
@@ -161,17 +161,22 @@ class Book:
         return self._purged <= {tombstone.upload for tombstone in self._tombstones.values()}
 
     def known(self, clients: tuple[str, ...], key: str, digest: str) -> Entry | None:
-        """The upload this one repeats; None if it is new; `Refused` if it may not come in (R14)."""
+        """Return the upload that this one repeats, or None if it is new.
+
+        Raise `UploadRejected` if it may not come in.
+        """
         for client in clients:
             if self.is_forgotten(client):
-                raise Refused("forgotten", f"client: {client!r} was forgotten and stays out")
+                raise UploadRejected("forgotten", f"client: {client!r} was forgotten and stays out")
             if self.mark(client) in self._grouped:
-                raise Refused("overlap", f"client: {client!r} was in a group that was taken out")
+                raise UploadRejected(
+                    "overlap", f"client: {client!r} was in a group that was taken out"
+                )
         entry = next((self.uploads[self.of[c]] for c in clients if c in self.of), None)
         if entry is not None:
             return repeats(entry, clients, key, digest)
         if self.payload_mark(digest) in self._payloads:
-            raise Refused("forgotten", "message: these bytes were forgotten and stay out")
+            raise UploadRejected("forgotten", "message: these bytes were forgotten and stay out")
         return None
 
     def models(self, total: str) -> tuple[Model, ...]:
@@ -181,12 +186,12 @@ class Book:
             for made in self._models
         )
 
-    def to_renew(self, total: str) -> tuple[Made, ...]:
+    def to_renew(self, total: str) -> tuple[Product, ...]:
         """Of the heads that the ledger wrote, the last at each path, those that are superseded."""
         last = {made.path: made for made in self._models if made.ours}.values()
         return tuple(made for made in last if self._state(made, total) == "superseded")
 
-    def _state(self, made: Made, total: str) -> str:
+    def _state(self, made: Product, total: str) -> str:
         if made.total == total:
             return "current"
         gone = [tombstone for tombstone in self._tombstones.values() if tombstone.upload]
@@ -201,15 +206,15 @@ class Book:
 
 
 def repeats(entry: Entry, clients: tuple[str, ...], key: str, digest: str) -> Entry:
-    """`entry`, if this is the same upload again; `Refused` if it is another one of its clients."""
+    """Return `entry` if this is the same upload again; else raise `UploadRejected`."""
     if set(entry.clients) != set(clients):
         shared = sorted(set(entry.clients) & set(clients))[0]
-        raise Refused(
+        raise UploadRejected(
             "overlap",
             f"client: {shared!r} is in another upload; the difference of the two would show it",
         )
     if entry.key != key:
-        raise Refused("member", f"client: {clients[0]!r} is in already, under another key")
+        raise UploadRejected("member", f"client: {clients[0]!r} is in already, under another key")
     if entry.digest != digest:
-        raise Refused("key", f"key: {key!r} came before with other bytes")
+        raise UploadRejected("key", f"key: {key!r} came before with other bytes")
     return entry

@@ -1,4 +1,4 @@
-"""What a client's message shows of single samples, and when a client should not send it (R13)."""
+"""What a client's message shows of single samples, and when a client should not send it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ FEWEST, FEWEST_OF_A_CLASS = 10, 2
 
 
 @dataclass(frozen=True)
-class Leak:
-    """What a server could read in a client's message; `refused`: a reason not to send it (R13)."""
+class Disclosure:
+    """What a server could read in a client's message; `refused`: a reason not to send it."""
 
     text: str
     refused: bool
 
 
-def leaks(counts: Iterable[int], dimension: int | None = None) -> tuple[Leak, ...]:
+def disclosures(counts: Iterable[int], dimension: int | None = None) -> tuple[Disclosure, ...]:
     """What the statistics of a client with these samples of each class would show to a server."""
     shown = [int(count) for count in counts if count > 0]
     samples, lone = sum(shown), sum(count < FEWEST_OF_A_CLASS for count in shown)
     found = []
     if 0 < samples < FEWEST:
         text = f"{samples} samples (fewer than {FEWEST}): little stands between them and the server"
-        found.append(Leak(text, True))
+        found.append(Disclosure(text, True))
     if lone:
         word = "a class of one sample" if lone == 1 else f"{lone} classes of one sample"
-        found.append(Leak(f"{word}: its sum is the feature vector of that sample", True))
+        found.append(Disclosure(f"{word}: its sum is the feature vector of that sample", True))
     if dimension is not None and 0 < samples < dimension:
         text = f"fewer samples ({samples}) than dimensions ({dimension}): the space they span"
-        found.append(Leak(text, False))
+        found.append(Disclosure(text, False))
     return tuple(found)
 
 
 def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
     """How many clients would refuse by default: `class_counts` has a row of counts a client."""
-    return sum(any(leak.refused for leak in leaks(counts)) for counts in class_counts)
+    return sum(any(shown.refused for shown in disclosures(counts)) for counts in class_counts)

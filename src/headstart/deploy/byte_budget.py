@@ -1,4 +1,4 @@
-"""A bound on the bytes of messages that are in memory at once, whoever sends them (R19)."""
+"""A bound on the bytes of messages that are in memory at once, whoever sends them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Room:
-    """`with room.of(size):` waits until so many bytes fit; one that never would comes alone."""
+class ByteBudget:
+    """`with budget.of(size):` waits until so many bytes fit; one that never would comes alone."""
 
     def __init__(self, size: int) -> None:
         self._size, self._used = size, 0

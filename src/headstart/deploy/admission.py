@@ -1,5 +1,5 @@
-"""Checks at the door: what an upload must be before it is made durable, and what a client will not
-send without being told to (R11–R13, R15, R19). Every refusal has a stable code and a reason.
+"""Admission: what an upload must be before it is made durable, and what a client refuses to send
+unless its owner insists. Every refusal has a stable code and a reason.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headstart import heads
-from headstart.deploy.wholeness import Wholeness
+from headstart.deploy.integrality import Integrality
 from headstart.errors import DataError, HeadstartError, WireError
-from headstart.federation.leaks import Leak, leaks
+from headstart.federation.disclosure import Disclosure, disclosures
 from headstart.labels import as_labels
 from headstart.registry import require_plugins
 from headstart.statistics import wire
@@ -44,8 +44,8 @@ _OVERHEAD = 2**20  # of a message beyond its numbers: header, counts, names of c
 Who = str | tuple[str, ...]  # a client, or the clients of a masked group
 
 
-class Refused(WireError):
-    """An upload that stays outside: `code` is one of `CODES`, `str()` tells the client why."""
+class UploadRejected(WireError):
+    """An upload that is not admitted: `code` is one of `CODES`, `str()` says why."""
 
 
 # -- what is agreed ----------------------------------------------------------------------------
@@ -161,75 +161,77 @@ def _natural(name: str, value: object) -> None:
 # -- the server's side -------------------------------------------------------------------------
 
 
-class Door:
+class UploadValidator:
     """The checks that need no memory of other uploads; the ledger adds those that do."""
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
-        self._wholeness = Wholeness(int(contract.empty.dimension))
+        self._integrality = Integrality(int(contract.empty.dimension))
 
     def admit(self, client: Who, round: str, size: int) -> None:
         """Before a byte of the message is read or kept: who, which round, how large."""
         names, contract = clients_of(client), self.contract
         if not names or not all(is_name(name) for name in names) or len(set(names)) < len(names):
-            raise Refused("client", f"client: expected {CODES['client']}, got {client!r:.80}")
+            raise UploadRejected(
+                "client", f"client: expected {CODES['client']}, got {client!r:.80}"
+            )
         strangers = [name for name in names if contract.clients and name not in contract.clients]
         if strangers:
-            raise Refused("unregistered", f"client: {strangers[0]!r} is not registered here")
+            raise UploadRejected("unregistered", f"client: {strangers[0]!r} is not registered here")
         if round != contract.round:
-            raise Refused("round", f"round: {contract.round!r} is open, got {round!r:.80}")
+            raise UploadRejected("round", f"round: {contract.round!r} is open, got {round!r:.80}")
         if size > contract.size_limit:
-            raise Refused(
+            raise UploadRejected(
                 "size", f"message: expected at most {contract.size_limit} bytes, got {size}"
             )
 
     def check(self, client: Who, round: str, payload: bytes) -> Statistic:
-        """The statistic, or `Refused`. What passes can join any total of this contract."""
+        """The statistic, or `UploadRejected`. What passes can join any total of this contract."""
         self.admit(client, round, len(payload))
         contract = self.contract
         try:
             upload = contract.head.statistic.from_bytes(payload, contract.limits(client))
             self._fits(upload)
-            self._wholeness.check(upload)
-        except Refused:
+            self._integrality.check(upload)
+        except UploadRejected:
             raise
         except WireError as error:
-            raise Refused(error.code, str(error).removesuffix(f" [{error.code}]")) from None
+            raise UploadRejected(error.code, str(error).removesuffix(f" [{error.code}]")) from None
         return upload
 
     def _fits(self, upload: Any) -> None:
         empty = self.contract.empty
         if (upload.lattice is None) != (empty.lattice is None):
             word = "exact" if empty.lattice else "inexact"
-            raise Refused("exact", f"message: expected {word} statistics")
+            raise UploadRejected("exact", f"message: expected {word} statistics")
         try:
             check_alike(empty, upload)
             if hasattr(empty, "tables"):
                 _ = empty + upload  # tables of the same widths
         except DataError as error:
-            raise Refused("shape", str(error)) from None
+            raise UploadRejected("shape", str(error)) from None
 
 
 class Rate:
     """Tries of one client a minute; `clock` in seconds. Memory is bounded by the busy ones."""
 
     def __init__(
-        self, attempts: int | None, clock: Callable[[], float] = time.monotonic, room: int = 4096
+        self, attempts: int | None, clock: Callable[[], float] = time.monotonic, limit: int = 4096
     ) -> None:
-        self._attempts, self._clock, self._room = attempts, clock, room
+        self._attempts, self._clock, self._limit = attempts, clock, limit
         self._spent: dict[str, tuple[float, float]] = {}  # client: tries not yet forgiven, when
 
     def spend(self, client: str) -> None:
-        """One try; `Refused` when it comes too soon. Tries are forgiven evenly over time."""
+        """One try; `UploadRejected` when it comes too soon. Tries are forgiven evenly over time."""
         if self._attempts is None:
             return
         now = self._clock()
         tries = self._left(client, now)
         if tries + 1 > self._attempts:
             wait = 60 * (tries + 1 - self._attempts) / self._attempts
-            raise Refused("rate", f"client: {client!r} tries too often; wait {wait:.0f} s")
+            raise UploadRejected("rate", f"client: {client!r} tries too often; wait {wait:.0f} s")
         self._spent[client] = (tries + 1, now)
-        if len(self._spent) > self._room:
+        if len(self._spent) > self._limit:
             self._spent = {
                 name: spent for name, spent in self._spent.items() if self._left(name, now) > 0
             }
@@ -254,7 +256,7 @@ def check_small_client(
     send_anyway: bool = False,
     shows: str = "",
     advice: str = _ADVICE,
-) -> tuple[Leak, ...]:
+) -> tuple[Disclosure, ...]:
     """Refuse (code `small`) to send what would show single samples; else what it does show.
 
     `head`: whose statistic is sent (one of counts alone shows no features); None for something else
@@ -265,10 +267,10 @@ def check_small_client(
     if protected or (head is not None and not carries_features(head)):
         return ()
     _, counts = np.unique(as_labels(labels), return_counts=True)
-    found = leaks(counts.tolist(), dimension)
+    found = disclosures(counts.tolist(), dimension)
     reasons = [leak.text for leak in found if leak.refused]
     if reasons and not send_anyway:
-        raise Refused(
+        raise UploadRejected(
             "small",
             f"client: not sent, since the server could read {'; '.join(reasons)}"
             f"{shows and f' ({shows})'}. {advice}",

@@ -25,7 +25,7 @@ _STRIPE = 64
 _LARGEST = 0.2  # a fold of FACTOR_ROWS rows refuses 0.25, rounding included
 
 
-class Wholeness:
+class Integrality:
     """The check of the uploads of one federation."""
 
     def __init__(self, dimension: int) -> None:

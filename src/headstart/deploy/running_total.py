@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.deploy.door import Contract, Refused
+from headstart.deploy.admission import Contract, UploadRejected
 from headstart.statistics.exact import MOST_SAMPLES
 
 _WAITING, _WAITING_BYTES = 1024, 2**26
 
 
-class Running:
+class RunningTotal:
     """The sum of the uploads so far, in memory that does not grow with them.
 
     Rows are stacked, not added: they wait until somebody asks.
@@ -38,9 +38,9 @@ class Running:
             self._fold()
         return self._contract.empty if self._sum is None else self._sum
 
-    def without(self, upload: Any) -> Running:
+    def without(self, upload: Any) -> RunningTotal:
         """The sum if an upload had never been added: exact sums only."""
-        return Running(self._contract, self.value() - upload)
+        return RunningTotal(self._contract, self.value() - upload)
 
     def _fold(self) -> None:
         parts = self._waiting if self._sum is None else [self._sum, *self._waiting]
@@ -52,13 +52,13 @@ class Running:
         new = set().union(*(one.classes.tolist() for one in uploads)) - self._classes
         kinds = {type(label) for label in new} | {type(label) for label in _some(self._classes)}
         if len(kinds) > 1:
-            raise Refused("labels", "labels: integers or text, but not what the others have")
+            raise UploadRejected("labels", "labels: integers or text, but not what the others have")
         most = self._contract.classes
         if len(self._classes) + len(new) > most:
-            raise Refused("many", f"classes: expected at most {most} in the whole total")
+            raise UploadRejected("many", f"classes: expected at most {most} in the whole total")
         samples = self._samples + sum(int(one.samples) for one in uploads)
         if uploads[-1].lattice and samples > most_samples(self._contract.empty):
-            raise Refused("many", f"samples: {samples} in all could leave 62 bits")
+            raise UploadRejected("many", f"samples: {samples} in all could leave 62 bits")
 
 
 def most_samples(empty: Any) -> int:

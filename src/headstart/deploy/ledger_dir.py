@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from headstart.deploy.door import Contract
+from headstart.deploy.admission import Contract
 from headstart.deploy.log import begin, sync_folder
 from headstart.errors import HeadstartError
 from headstart.files import write_text
