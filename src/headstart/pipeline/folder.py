@@ -101,7 +101,9 @@ class RunFolder:
     @property
     def config(self) -> RunConfig:
         if not (self.path / "config.yaml").exists():
-            raise HeadstartError(f"run: {self.path} is no run folder (no config.yaml in it)")
+            inner = sorted(place.parent.name for place in self.path.glob("*/config.yaml"))
+            hint = f"; it holds {', '.join(inner[:5])}: name one of them" if inner else ""
+            raise HeadstartError(f"run: {self.path} is no run folder (no config.yaml in it){hint}")
         return read_config(self.path / "config.yaml")
 
     def data_digest(self) -> str:
