@@ -301,15 +301,15 @@ def test_a_function_that_breaks_its_word_is_named():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["squeezenet1_1", "resnet18", "vit_b_16", "efficientnet_lite0"])
+@pytest.mark.parametrize(
+    "name", ["squeezenet1_1", "resnet18", "vit_b_16", "efficientnet_lite0", "efficientnet_lite2"]
+)
 def test_every_network_exports(name, images, tmp_path):
     from headstart.data.backbones.catalogue import network
 
     torch.manual_seed(0)
     torch.save(network(name).build().state_dict(), tmp_path / "own.pth")
-    made = [
-        extractor(name, weights=tmp_path / "own.pth", engine=engine, batch=3, cache=tmp_path)
-        for engine in ("onnx", "torch")
-    ]
+    told = {"weights": tmp_path / "own.pth", "preprocess": Preprocess(), "cache": tmp_path}
+    made = [extractor(name, engine=engine, batch=3, **told) for engine in ("onnx", "torch")]
     by_onnx, by_torch = (check_company(run, images) for run in made)
     np.testing.assert_allclose(by_onnx, by_torch, rtol=1e-3, atol=1e-4)
