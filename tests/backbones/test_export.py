@@ -127,11 +127,11 @@ def test_both_views_of_a_file_of_ones_own(tmp_path, batch):
     entry = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 8, 8])
     maps = helper.make_tensor_value_info("maps", TensorProto.FLOAT, [batch, 5, 6, 6])
     nodes = [
-        helper.make_node("Conv", ["x", "kernel"], ["sums"]),
-        helper.make_node("Relu", ["sums"], ["maps"]),
+        helper.make_node("Conv", ["x", "starts"], ["images"]),
+        helper.make_node("Relu", ["images"], ["maps"]),
     ]
     graph = helper.make_graph(
-        nodes, "g", [entry], [maps], [numpy_helper.from_array(kernel, "kernel")]
+        nodes, "g", [entry], [maps], [numpy_helper.from_array(kernel, "starts")]
     )
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "own.onnx")

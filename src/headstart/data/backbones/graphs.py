@@ -72,14 +72,15 @@ def with_mirror(data: bytes, output: str) -> bytes:
     if fixed:
         raise DataError(f"views: expected a graph of any batch size to mirror in, got {fixed}")
     images, features = entry.name.removeprefix(_VIEW), _VIEW + output
+    # the graph's own names all begin with _VIEW now: these do not
     flip = {"starts": -1, "ends": np.iinfo(np.int64).min, "axes": 3, "steps": -1}
     for name, value in flip.items():
-        number = onnx.numpy_helper.from_array(np.array([value], np.int64), f"{_VIEW}{name}")
+        number = onnx.numpy_helper.from_array(np.array([value], np.int64), f"flip_{name}")
         graph.initializer.append(number)
-    mirror, halves = f"{_VIEW}mirror", [f"{_VIEW}of_image", f"{_VIEW}of_mirror"]
+    mirror, halves = "flip_images", ["flip_one", "flip_other"]
     opset = max(each.version for each in model.opset_import if not each.domain)
     nodes = [
-        node("Slice", [images, *(_VIEW + name for name in flip)], [mirror]),
+        node("Slice", [images, *(f"flip_{name}" for name in flip)], [mirror]),
         node("Concat", [images, mirror], [entry.name], axis=0),
         *graph.node,
         node("Split", [features], halves, axis=0, **({"num_outputs": 2} if opset >= 18 else {})),
