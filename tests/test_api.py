@@ -136,6 +136,7 @@ WRONG = {
     "test: expected a path beside data": {"data": "digits", "test": (X, Y)},
     "test: expected features of dimension 4, got 3": {"test": (X[:, :3], Y)},
     "partition: expected it, or clients and alpha, got both": {"clients": 2, "partition": "iid"},
+    "views: expected images, which can be mirrored, got features": {"views": "flip"},
     "clients: expected .*got 0": {"clients": 0},
     "alpha: expected .*got 0": {"clients": 2, "alpha": 0},
     "seeds: expected how many .*got 0": {"seeds": 0},

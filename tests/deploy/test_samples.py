@@ -134,3 +134,48 @@ def test_a_users_own_file_is_never_written_over(node, reads, tmp_path):
     for _ in range(2):
         assert len(samples.load_samples(own).client.labels) == 4
     assert place.read_bytes() == before
+
+
+def test_a_node_may_take_both_views_of_its_images(node, tmp_path, monkeypatch):
+    """The extractor's identity tells the server which views its features are of."""
+    from PIL import Image
+
+    monkeypatch.setenv("HEADSTART_CACHE", str(tmp_path / "cache"))
+    for label in ("cat", "dog"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for i in range(2):
+            pixels = np.random.default_rng(i).integers(0, 255, (8, 8, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{i}.png")
+    told = {"data": str(tmp_path / "photos"), "extractor": corner(tmp_path), "held_out": 0.0}
+    plain, flip = (
+        samples.load_samples(NodeSettings(**{**node, **told, **views}))
+        for views in ({}, {"views": "flip"})
+    )
+    assert "views" not in plain.extractor
+    assert flip.extractor["views"] == "flip"
+    assert flip.extractor["identity"] != plain.extractor["identity"]
+    assert not np.allclose(flip.client.features, plain.client.features)
+    with pytest.raises(DataError, match="views: expected images, which can be mirrored, got feat"):
+        samples.load_samples(NodeSettings(**node, views="flip"))
+
+
+def corner(folder):
+    """An .onnx file whose features are the colours of an image's first pixels."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    bounds = {"starts": [0, 0], "ends": [1, 1], "axes": [2, 3]}
+    nodes = [
+        helper.make_node("Slice", ["x", *bounds], ["pixel"]),
+        helper.make_node("Flatten", ["pixel"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "corner",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 8, 8])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", 3])],
+        [numpy_helper.from_array(np.array(value), name) for name, value in bounds.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), folder / "corner.onnx")
+    return str(folder / "corner.onnx")

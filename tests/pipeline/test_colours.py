@@ -262,6 +262,8 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
         ({"shift": 2, "matched": True}, "matched: with shift, test images have domains"),
         ({"augment": "mixup"}, "augment: .* 'fedrdn'"),
         ({"augment": "fedrdn"}, "augment: expected a network that trains on images; give network"),
+        ({"views": "crops"}, "views: .* 'flip'"),
+        ({"views": "flip", "network": "small_cnn"}, "views: expected an extractor that does not"),
         ({"shfit": 2}, "did you mean 'shift'"),
     ],
 )

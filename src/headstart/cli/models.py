@@ -108,6 +108,7 @@ def features(
         engine,
         bool(made.skip_corrupt),
         made.text,
+        made.views,
     )
     with saying(KEPT), bar("sentences" if made.text else "images") as show:
         found = read(data, columns.named, how, show)

@@ -65,6 +65,9 @@ class FeatureOptions:
     ] = None
     weights: Weights = None
     download: Annotated[bool | None, typer.Option(help="fetch published weights")] = None
+    views: Annotated[
+        str | None, typer.Option(help="of images: flip, the mean of an image and its mirror image")
+    ] = None
     skip_corrupt: Annotated[bool | None, typer.Option(help="leave out what cannot be decoded")] = (
         None
     )

@@ -84,6 +84,9 @@ class RunConfig(BaseModel):
     weights: str | None = Field(None, description="its weight file, if not found by itself")
     download: bool = Field(False, description="fetch published weights when nothing is here")
     engine: Literal["onnx", "torch"] = "onnx"
+    views: Literal["flip"] | None = Field(
+        None, description="flip: features of an image are means with those of its mirror image"
+    )
     skip_corrupt: bool = Field(False, description="leave out images that cannot be decoded")
     label: str = "label"
     client: str = "client"
@@ -169,6 +172,8 @@ class RunConfig(BaseModel):
             raise ValueError("shift: expected test images among the data, got test")
         if self.augment is not None and self.network is None:
             raise ValueError("augment: expected a network that trains on images; give network")
+        if self.views is not None and self.network is not None:
+            raise ValueError("views: expected an extractor that does not train, got network")
         if self.matched and self.held_out:
             raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:

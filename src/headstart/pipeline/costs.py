@@ -148,4 +148,5 @@ def _extraction(made: Mapping[str, Any]) -> float:
     from headstart.gradient.flops import extractor_flops
 
     side = int(made["preprocess"]["size"])
-    return extractor_flops(str(made["name"]), (3, side, side))
+    views = 1 if made.get("views") is None else 2
+    return views * extractor_flops(str(made["name"]), (3, side, side))

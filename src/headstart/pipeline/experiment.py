@@ -89,11 +89,10 @@ def read_data(
         config.engine,
         config.skip_corrupt,
         config.text,
+        config.views,
     )
-    asked = (
-        holds_images(source) or config.network or config.text or config.extractor or config.weights
-    )
-    how = told if asked else None
+    named = config.network or config.text or config.extractor or config.weights or config.views
+    how = told if named or holds_images(source) else None
     return read(source, config.columns, how, progress, about=about, change=change)
 
 
@@ -118,6 +117,8 @@ def prepare(
 
     `data`: samples that are in memory, instead of those that the configuration names.
     """
+    if data is not None and config.views is not None:
+        raise DataError("views: expected images, which can be mirrored, got features")
     change = None if config.shift is None else functools.partial(_shifted, config)
     found = data or read_data(config.data, config, progress, change=change)
     found = _with_outside(config, found, progress)

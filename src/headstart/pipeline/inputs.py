@@ -37,6 +37,7 @@ class Extraction:
     engine: str = "onnx"
     skip_corrupt: bool = False
     text: str | None = None  # the column of sentences; none: images
+    views: str | None = None  # flip: features are means over an image and its mirror image
 
     @property
     def network(self) -> str:
@@ -68,9 +69,12 @@ def read(
     `change`: what is done to images before.
     """
     how = extraction or Extraction()
-    if change is not None and (how.text is not None or not holds_images(source)):
+    if how.text is not None or not holds_images(source):
         held = "features" if how.text is None else "sentences"
-        raise DataError(f"shift: expected images, whose colours can be shifted, got {held}")
+        if change is not None:
+            raise DataError(f"shift: expected images, whose colours can be shifted, got {held}")
+        if how.views is not None:
+            raise DataError(f"views: expected images, which can be mirrored, got {held}")
     if how.text is None and holds_text(source, about):
         how = replace(how, text=str((about or {})["text"]))
     if how.text is not None:
@@ -193,6 +197,7 @@ def _network(how: Extraction, small: bool) -> Any:
         download=how.download,
         engine=how.engine,
         preprocess=prepare,
+        views=how.views,
     )
 
 
@@ -203,6 +208,7 @@ def _about(how: Extraction, network: Any) -> dict[str, Any]:
         "identity": network.identity,
         "preprocess": network.preprocess.settings(),
         **({} if how.text is None else {"text": how.text}),
+        **({} if how.text or network.views is None else {"views": network.views}),
     }
 
 
@@ -217,6 +223,7 @@ def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any
         download=how.download,
         engine=how.engine,
         preprocess=Preprocess(**about["preprocess"]),
+        views=about.get("views"),
     )
     return _same(network, about)
 

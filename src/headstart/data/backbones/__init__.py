@@ -3,8 +3,8 @@
 Nothing here needs torch.
 
 >>> from headstart.data import backbones
->>> sorted(backbones.names())
-['efficientnet_lite0', 'mobilenet_v2', 'resnet18', 'squeezenet1_1', 'vit_b_16']
+>>> sorted(backbones.names())[:4]
+['efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2', 'mobilenet_v2']
 """
 
 from headstart.data.backbones.catalogue import names

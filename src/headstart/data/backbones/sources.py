@@ -137,6 +137,32 @@ class Function:
         raise DataError(f"{self.name}: a function has no ONNX graph; name a network or a file")
 
 
+@dataclass(frozen=True)
+class Mirrored:
+    """Another source's features, averaged over an image and its mirror image."""
+
+    one: Source
+
+    @property
+    def output(self) -> str:
+        return self.one.output
+
+    def open(self, batch: int) -> Run:
+        run = self.one.open(batch)
+
+        def both(images: Images) -> NDArray[Any]:
+            mirrored = np.ascontiguousarray(images[..., ::-1])
+            return (run(images) + run(mirrored)) / 2
+
+        return both
+
+    def module(self) -> Any:
+        raise DataError("views: a torch module sees one view; ask the extractor without flip")
+
+    def onnx(self) -> bytes:
+        return graphs.with_mirror(self.one.onnx(), self.output)
+
+
 def cache_folder() -> Path:
     """HEADSTART_CACHE, or the user's cache folder."""
     told = os.environ.get("HEADSTART_CACHE")

@@ -134,7 +134,8 @@ def _public(extractor: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _extraction(node: NodeSettings, source: str) -> Extraction | None:
     """None where samples are features as they are."""
-    if not (node.text or node.extractor or node.weights or holds_images(source)):
+    named = node.text or node.extractor or node.weights or node.views
+    if not (named or holds_images(source)):
         return None
     return Extraction(
         node.extractor or None,
@@ -142,6 +143,7 @@ def _extraction(node: NodeSettings, source: str) -> Extraction | None:
         engine=node.engine,
         skip_corrupt=node.skip_corrupt,
         text=node.text or None,
+        views=node.views or None,
     )
 
 

@@ -127,7 +127,8 @@ class NodeSettings(OfTables):
     client     the name this node was registered under
     data       a folder class/file, or a .csv, .tsv, .parquet or .npz file
     folder     private: the node's secret, receipts of what it sent, and its samples as read
-    extractor, weights, text, engine, skip_corrupt, label, domain, split: as in `headstart fit`
+    extractor, weights, text, engine, views, skip_corrupt, label, domain, split: as in
+               `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
     small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
     plugins    files to load, apart by commas: the only code this node takes from anywhere
@@ -140,6 +141,7 @@ class NodeSettings(OfTables):
     weights: str = ""
     text: str = ""
     engine: str = "onnx"
+    views: str = ""
     skip_corrupt: bool = False
     held_out: float = 0.0
     seed: int = 0
