@@ -144,6 +144,7 @@ class PipelineContext:
     epochs: list[Epoch] | None = None
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     notes: list[str] = field(default_factory=list)  # what a reader of the results must know
+    trainings: list[dict[str, Any]] = field(default_factory=list)  # settings of each, as resolved
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
         default_factory=lambda: (None, {}), init=False, repr=False
     )

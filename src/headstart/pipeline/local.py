@@ -19,7 +19,7 @@ from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.personalize import linear_head, need_tests, scored
 from headstart.pipeline.phases import Phase
 from headstart.pipeline.rates import rate_scale
-from headstart.pipeline.training import one_name, only_part, trainable, trained_part
+from headstart.pipeline.training import one_name, only_part, settings_of, trainable, trained_part
 from headstart.results import Epoch
 
 BATCH, EPOCHS = 64, 25
@@ -27,7 +27,8 @@ BATCH, EPOCHS = 64, 25
 
 def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Every setting of training alone."""
-    planned(phase, context, replace(state, spec=context.spec(None)))
+    job, home = planned(phase, context, replace(state, spec=context.spec(None)))
+    context.trainings.append({**settings_of(job), "epochs": home.epochs})
     return state
 
 

@@ -53,7 +53,7 @@ def seed_result(
         seed=context.config.seed,
         data=data,
         split=split,
-        settings=settings_of(context.config),
+        settings={**settings_of(context.config), **_of_trainings(pipeline, context)},
         curve=tuple(map(_point, context.curve)),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
@@ -75,6 +75,12 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     for key in ("data", "pipeline", "partition", "seed", "held_out", "test_fraction"):
         plain.pop(key, None)
     return plain
+
+
+def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any]:
+    """ "phase 1": its learning rate and so on, the defaults too."""
+    numbers = [number for number, phase in enumerate(pipeline.phases) if phase.trains]
+    return {f"phase {at}": said for at, said in zip(numbers, context.trainings, strict=True)}
 
 
 def _point(point: Mapping[str, Any]) -> Point:

@@ -32,6 +32,11 @@ def check_closed(phase: Phase, context: PipelineContext, state: ModelState) -> M
         raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
     if state.closed:
         raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
+    if state.data_free and state.spec is None and not context.config.network:
+        raise HeadstartError(
+            f"{phase.name}: expected a head that has seen features, or a training before it, "
+            f"got {state.method.title}"
+        )
     return replace(state, oll=True, closed=phase.name)
 
 

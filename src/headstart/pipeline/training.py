@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,14 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     spec = context.spec(None)
     job, _ = planned(context, replace(state, spec=spec), phase)
     _ = job.names  # which refuses a part that this model has not
+    context.trainings.append(settings_of(job))
     head = phase.refit if isinstance(phase, FineTune) else None
     if head is not None:
         if not context.config.network:
             raise HeadstartError("refit: expected an extractor that trains, got features")
         init_head.check(head, context, state)
         can_refit(heads.make(head.name))
+        state = replace(state, method=heads.HEADS[head.name])
     return _after(replace(state, spec=spec), phase, job)
 
 
@@ -162,6 +164,13 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
         )
     assert state.spec is not None
     return Job(phase.name, state.spec, training, part, settings), plan
+
+
+def settings_of(job: Job) -> dict[str, Any]:
+    """The settings of a training, defaults too, as the notation says them."""
+    said = {field: name for name, field in ALIASES.items()}
+    training = {said.get(key, key): value for key, value in asdict(job.training).items()}
+    return {**training, **(job.settings or {})}
 
 
 def trained_part(context: PipelineContext, phase: Phase) -> Part:
