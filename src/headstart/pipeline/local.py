@@ -32,7 +32,13 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     return state
 
 
-def run(phase: Phase, context: PipelineContext, state: ModelState, number: int) -> ModelState:
+def run(
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int,
+    resume: object = None,
+) -> ModelState:
     """Every client trains alone, and is tested before and after."""
     state = trainable(context, state)
     job, home = planned(phase, context, state)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headstart.pipeline.phases import Phase
 
 
-def check_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Whether this closed form can be made of the model so far."""
     need_tests(phase, context)
     if phase.settings:
@@ -48,9 +48,15 @@ def need_tests(phase: Phase, context: PipelineContext) -> None:
         raise HeadstartError(f"{phase}: expected answers of single clients, got secure sums")
 
 
-def run_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+def run(
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int = 0,
+    resume: object = None,
+) -> ModelState:
     """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
-    after = check_closed(phase, context, state)
+    after = check(phase, context, state)
     shared = state.head  # not calibrated: no prior could be put into it, and nothing is tested yet
     if phase.name == "oll" and (state.spec or shared is None or shared.temperature is None):
         evaluate_personal(context, after)
