@@ -16,11 +16,17 @@ from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.steps import Job, broadcast
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.personalize import linear_head, need_tests, scored
+from headstart.pipeline.personalize import linear_head, need_tests
 from headstart.pipeline.phases import Phase
-from headstart.pipeline.rates import rate_scale
-from headstart.pipeline.training import one_name, only_part, settings_of, trainable, trained_part
-from headstart.results import Epoch
+from headstart.pipeline.training import (
+    one_name,
+    only_part,
+    rate_scale,
+    settings_of,
+    trainable,
+    trained_part,
+)
+from headstart.results import Epoch, PersonalScores
 
 BATCH, EPOCHS = 64, 25
 
@@ -122,8 +128,9 @@ def evaluate(
         raise NoAnswerError("personal: expected an answer of some client, got none")
     for name in answered:
         sizes, hits = results(own[name])
-        rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
-    context.personal = scored(rows)
+        rows[name] = np.array([sizes[0], results(shared[name])[1][0, 0], hits[-1, 0]])
+    scores = PersonalScores.of(rows, ("global", "personal"))
+    context.personal = replace(scores, final="personal")
     if home.every_epoch:
         context.epochs = by_epoch(own)
 

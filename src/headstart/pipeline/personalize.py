@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,9 +75,7 @@ def variants(context: PipelineContext, state: ModelState, final: str) -> Persona
     found = tallies(context.federation, step, {**head, **arrays})
     if not found:
         raise NoAnswerError("personal: expected an answer of some client, got none")
-    rows = np.array(list(found.values()))
-    hits = {name: tuple(rows[:, 1 + at].tolist()) for at, name in enumerate(PERSONAL)}
-    return PersonalScores(tuple(found), tuple(rows[:, 0].tolist()), hits, final)
+    return replace(PersonalScores.of(found, PERSONAL), final=final)
 
 
 def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
@@ -115,11 +112,3 @@ def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:
     about = dict(state.head.provenance) if state.head else {}
     prior, temperature = holdings.counts / holdings.counts.sum(), state.spec.temperature
     return LinearHead(weights, bias, holdings.classes, None, prior, temperature, about)
-
-
-def scored(rows: Mapping[str, tuple[float, float, float]]) -> PersonalScores:
-    """(tested, hits of the shared model, hits of the client's own) by client."""
-    tested, before, after = (
-        tuple(map(float, column)) for column in zip(*rows.values(), strict=True)
-    )
-    return PersonalScores(tuple(rows), tested, {"global": before, "personal": after}, "personal")

@@ -21,7 +21,7 @@ from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
 from headstart.pipeline import outcome
 from headstart.pipeline.config import RunConfig, parsed
-from headstart.pipeline.context import ModelState, PipelineContext, Point
+from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
@@ -29,7 +29,7 @@ from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.progress import Progress, silent
 from headstart.report import write_report
-from headstart.results import RunResult, SeedResult
+from headstart.results import Point, RunResult, SeedResult
 from headstart.writers import writer
 
 REPORTED = 30.0  # seconds after which the report of what is finished so far is made anew
@@ -399,9 +399,9 @@ def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], C
 
     def watch(point: Point) -> None:
         for each in writers:
-            for key, value in point.items():
+            for key, value in point.values().items():
                 if key not in ("phase", "round") and value is not None:
-                    each.scalar(f"phase {point['phase']}/{key}", value, point["round"])
+                    each.scalar(f"phase {point.phase}/{key}", value, point.round)
 
     def close() -> None:
         for each in writers:

@@ -20,17 +20,12 @@ def _texts(*values: str) -> list[Cell]:
     return [Cell(value) for value in values]
 
 
-def _accuracy(run: SeedResult) -> float | None:
-    return run.accuracy
-
-
-def _personal(run: SeedResult) -> float | None:
-    return run.personal.weighted() if run.personal else None
-
-
 def paired_table(entries: Sequence[Entry]) -> Table | None:
     """Every pipeline against the first, seed by seed."""
-    reads: dict[str, Read] = {"Accuracy": _accuracy, "Personal accuracy": _personal}
+    reads: dict[str, Read] = {
+        "Accuracy": lambda run: run.accuracy,
+        "Personal accuracy": lambda run: run.personal_accuracy,
+    }
     groups = []
     rows: list[tuple[str, list[Cell]]] = [(entry.label, []) for entry in entries[1:]]
     for title, read in reads.items():
