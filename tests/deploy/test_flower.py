@@ -25,7 +25,7 @@ from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.nodes import ClientFailure, Node, Registry, online
 from headstart.federation import steps
-from headstart.federation.protocol import ClientData, Step, step_kind, step_names, tallies
+from headstart.federation.protocol import STEPS, ClientData, Step, step_kind, tallies
 from headstart.federation.recorded import Recorded
 from headstart.federation.simulator import Simulator
 from headstart.pipeline.config import make_config, parsed
@@ -100,8 +100,8 @@ def test_a_client_that_is_told_to_be_silent_answers_with_nothing(experiment, nod
 
 
 def test_every_step_says_what_it_is_answered_with():
-    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(step_names())
-    for name in step_names():
+    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(STEPS)
+    for name in STEPS:
         assert step_kind(name).answer is not None
     asked = steps.measure(FedNCM())
     assert step_kind("measure").answer_type(asked) is FedNCM.statistic

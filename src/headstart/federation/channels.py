@@ -17,7 +17,7 @@ from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.pixels import Images
 from headstart.data.rdn import ChannelStatistics, channel_statistics
 from headstart.errors import DataError
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation.protocol import Arrays, ClientData, Step, register_step
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
 
@@ -43,7 +43,7 @@ def unit_images(rows: NDArray[Any], mean: Any, std: Any) -> Images:
     return images
 
 
-@register("channels", Tally, discloses="the colours of so few images are told to all clients")
+@register_step("channels", Tally, discloses="the colours of so few images are told to all clients")
 def _channels(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     own = channel_statistics(unit_images(client.features, params["mean"], params["std"]))
     return Tally(np.concatenate([own.mean, own.deviation]))

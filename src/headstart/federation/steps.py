@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import heads
-from headstart.federation.protocol import EXTRACTOR, Arrays, ClientData, Step, register
+from headstart.federation.protocol import EXTRACTOR, Arrays, ClientData, Step, register_step
 from headstart.heads.base import settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
@@ -68,7 +68,7 @@ def _statistic(params: Mapping[str, Any]) -> type[Any]:
     return heads.make(params["head"], dict(params["settings"])).statistic
 
 
-@register("measure", _statistic, discloses="a sum over few samples is nearly those samples")
+@register_step("measure", _statistic, discloses="a sum over few samples is nearly those samples")
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
     return head.measure(
@@ -80,19 +80,19 @@ def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -
     )
 
 
-@register("counts", ClassSums)
+@register_step("counts", ClassSums)
 def _counts(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     labels = client.labels
     return ClassSums.measure(np.zeros((len(labels), 1)), labels, exact=True, sums=False)
 
 
-@register("calibrate", Tally)
+@register_step("calibrate", Tally)
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
     return Tally(_head(broadcast).losses(client.features, client.labels, leverage))
 
 
-@register("personal", Tally, tests=True)
+@register_step("personal", Tally, tests=True)
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
     z, y = client.test_features, client.test_labels

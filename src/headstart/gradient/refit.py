@@ -30,7 +30,7 @@ from headstart.federation.protocol import (
     Arrays,
     ClientData,
     Step,
-    register,
+    register_step,
     register_view,
 )
 from headstart.federation.steps import through
@@ -180,7 +180,7 @@ def _last_accepted(
     return 0, np.zeros(1)
 
 
-@register("refit", Vectors, discloses="a difference of statistics is a sum of features")
+@register_step("refit", Vectors, discloses="a difference of statistics is a sum of features")
 def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
     statistic = head.measure(client.features, client.labels, secret=client.secret)

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import run_pipeline, save
 from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
-from headstart.results import RunResult, SeedResult
+from headstart.results import Point, RunResult, SeedResult
 from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
@@ -294,9 +293,9 @@ class Server:
         path = self.output.folder.path / "checkpoint.safetensors"
         return Checkpoint(path, 1, hashlib.sha256(what.encode()).hexdigest())
 
-    def _watch(self, point: Mapping[str, Any]) -> None:
-        self._event("point", **point)
-        log.info("headstart: %s", dict(point))
+    def _watch(self, point: Point) -> None:
+        self._event("point", **point.values())
+        log.info("headstart: %s", point.values())
 
     def _event(self, what: str, **facts: Any) -> None:
         self.output.folder.event(what, **facts)
