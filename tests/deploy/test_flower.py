@@ -700,6 +700,30 @@ def test_a_run_that_was_cut_short_goes_on(experiment, nodes, tmp_path, monkeypat
     assert served(FakeGrid(nodes), run_settings(tmp_path)).head.digest == digest(experiment.clients)
 
 
+def test_an_upload_with_which_nothing_can_be_solved_is_named_and_the_last_model_stays(
+    nodes, tmp_path, monkeypatch
+):
+    from headstart.errors import SolveError
+    from headstart.heads.fed3r import Fed3R
+
+    solve, calls = Fed3R.solve, []
+
+    def third(head, total):
+        calls.append(total)
+        if len(calls) == 3:
+            raise SolveError("ridge: not positive")
+        return solve(head, total)
+
+    monkeypatch.setattr(Fed3R, "solve", third)
+    assert len(served(FakeGrid(nodes), run_settings(tmp_path)).split.clients) == 5
+    lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    uploads = [event["client"] for event in events if event["event"] == "upload"]
+    unsolved = [event for event in events if event["event"] == "unsolved"]
+    assert [event["clients"] for event in unsolved] == [[uploads[2]]]
+    assert LinearHead.load(tmp_path / "out" / "model.safetensors")
+
+
 def test_a_refused_upload_is_told_why_and_is_not_in_the_total(experiment, nodes, tmp_path):
     smallest = min(experiment.clients.values(), key=lambda data: len(data.labels))
     cap = len(smallest.labels)

@@ -71,6 +71,8 @@ class ServerSettings(OfTables):
     output     the folder of the model and the report
     round      the name of this collection of uploads
     bound      the largest feature, in exact mode and out of it
+    norm       the largest Euclidean norm of a sample's features (0: any, unless the extractor's is
+               known)
     samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
     plugins    files of your own to load, apart by commas; clients must have the same bytes
     readmit    the new name of a node whose client was forgotten, to let its key come again
@@ -91,6 +93,7 @@ class ServerSettings(OfTables):
     round: str = "1"
     exact: bool = True
     bound: float = 16.0
+    norm: float = 0.0
     precision: str = ""
     samples: int = 100_000
     classes: int = 10_000
