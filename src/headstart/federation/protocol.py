@@ -20,6 +20,7 @@ from headstart.data.rdn import Looks
 from headstart.errors import DataError, HeadstartError
 from headstart.labels import Labels
 from headstart.statistics.base import Summable, total
+from headstart.statistics.wire import Limits
 
 Arrays = Mapping[str, NDArray[Any]]
 OUTSIDE = "outside/"  # arrays of a broadcast that only an evaluation needs: no method's bytes
@@ -80,6 +81,12 @@ Together = Callable[
 ]
 
 
+# Raises a `WireError` where an answer of so many clients, each within the limits, cannot be one.
+Check = Callable[[Any, Limits, int], None]
+# What a step's parameters and broadcast promise of every answer; made once per question.
+Promise = Callable[[Mapping[str, Any], Arrays], Check]
+
+
 class View(Protocol):
     """A client's samples through the network of a broadcast; `tests`: its test part as well."""
 
@@ -97,7 +104,8 @@ class StepKind:
     could be undone to a sample), for which small clients refuse. `kept`: arrays of the broadcast
     that a client keeps for the whole training, so that they are sent to it once. `tests`: it needs
     the client's own test part. `fused`: work `together` gives the sum of all clients, not an answer
-    of each.
+    of each. `promise`: what every answer must look like (`headstart.federation.promises`).
+    `budget`: what a node counts such questions as, for it answers only so many about its samples.
     """
 
     work: Work
@@ -107,6 +115,8 @@ class StepKind:
     tests: bool = False
     together: Together | None = None
     fused: bool = False
+    promise: Promise | None = None
+    budget: str = ""
 
     def answer_type(self, step: Step) -> type[Any]:
         """The statistic that clients answer this step with."""
@@ -155,11 +165,15 @@ def register(
     discloses: str = "",
     kept: Iterable[str] = (),
     tests: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Work], Work]:
     """Give a piece of client work the name by which a step asks for it."""
 
     def put(work: Work) -> Work:
-        STEPS[name] = StepKind(work, answer, discloses, frozenset(kept), tests)
+        STEPS[name] = StepKind(
+            work, answer, discloses, frozenset(kept), tests, promise=promise, budget=budget
+        )
         return work
 
     return put
@@ -171,7 +185,10 @@ def register_together(
     *,
     discloses: str = "",
     kept: Iterable[str] = (),
+    tests: bool = False,
     fused: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Together], Together]:
     """The same for work on many clients; on one client it is the work of that name."""
 
@@ -181,7 +198,7 @@ def register_together(
             return statistic
 
         STEPS[name] = StepKind(
-            alone, answer, discloses, frozenset(kept), together=together, fused=fused
+            alone, answer, discloses, frozenset(kept), tests, together, fused, promise, budget
         )
         return together
 
