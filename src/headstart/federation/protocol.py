@@ -119,6 +119,7 @@ VIEWS: dict[str, View] = {}
 _MODULES = {
     **dict.fromkeys(("measure", "counts", "calibrate", "personal"), "headstart.federation.steps"),
     "channels": "headstart.federation.channels",
+    "unit-sums": "headstart.privacy.unit_sums",
     **dict.fromkeys(("update", "gradient"), "headstart.gradient.steps"),
     "home": "headstart.gradient.home",
     "refit": "headstart.gradient.refit",
