@@ -138,6 +138,7 @@ OWN_STEPS = {
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
     "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
     "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
+    "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
     "home": ("headstart.gradient.home", "hits of the client's own model, after training alone"),
