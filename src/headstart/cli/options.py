@@ -152,10 +152,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    del run.__wrapped__  # whose own signature would be shown
-    return run
+    return showing(run, shown)
+
+
+def showing(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The wrapper of a command, of which typer sees these parameters and not the wrapped one's."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return command
 
 
 def _parameters(kind: Any) -> list[inspect.Parameter]:

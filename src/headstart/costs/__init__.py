@@ -2,9 +2,7 @@
 
 from headstart.costs.messages import (
     BYTES_A_NUMBER,
-    Cost,
     formula_bytes,
-    mean_cost,
     measure_flops,
     sync_bytes,
 )
@@ -19,12 +17,10 @@ from headstart.costs.training import (
 
 __all__ = [
     "BYTES_A_NUMBER",
-    "Cost",
     "Traffic",
     "formula_bytes",
     "formula_flops",
     "home_flops",
-    "mean_cost",
     "measure_flops",
     "round_bytes",
     "sample_flops",

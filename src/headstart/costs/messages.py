@@ -6,10 +6,7 @@ features, C classes, C̄ classes a client.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from headstart.statistics.moments import Moments
 
@@ -38,22 +35,3 @@ def measure_flops(head: Any, dimension: int, own: float, extractor_flops: float 
     size = mapped.dimension if mapped else dimension
     found = extractor_flops + (dimension * size if mapped else 0)
     return found + (size * (size + 1) / 2 + size * own if head.statistic is Moments else 0)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One method's bytes up, over the clients of a federation."""
-
-    measured: float
-    formula: float
-
-    @property
-    def smaller(self) -> float:
-        """How many times smaller our message is than the paper's."""
-        return self.formula / self.measured if self.measured else float("inf")
-
-
-def mean_cost(head: Any, dimension: int, own: list[int], every: int, measured: list[int]) -> Cost:
-    """Means a client: measured bytes, and the formula's at each client's own classes."""
-    formulas = [formula_bytes(head, dimension, classes, every) for classes in own]
-    return Cost(float(np.mean(measured)), float(np.mean(formulas)))

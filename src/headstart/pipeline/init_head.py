@@ -38,11 +38,17 @@ def check(phase: InitHead, context: PipelineContext, state: ModelState) -> Model
     return ModelState(method=heads.HEADS[phase.name])
 
 
-def run(phase: InitHead, context: PipelineContext) -> ModelState:
-    """The model as it begins, and the first point of the curve."""
+def run(
+    phase: InitHead,
+    context: PipelineContext,
+    state: ModelState,
+    number: int = 0,
+    resume: object = None,
+) -> ModelState:
+    """Return the model as it begins; the curve has its first point."""
     params = _network_params(context)
     state = _random(context, params) if phase.name == "none" else _solved(phase, context, params)
-    context.point(0, 0, context.accuracy(state))
+    context.point(number, 0, context.accuracy(state))
     return state
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import StepRefusedError
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation.protocol import Arrays, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
 from headstart.privacy.layout import Layout
 from headstart.privacy.sensitivity import BOUND, Noise, check_classes, unit_rows
@@ -54,7 +54,7 @@ def _answer(params: Mapping[str, Any]) -> type[Any]:
     return Moments if params["kind"] == "gram" else ClassSums
 
 
-@register("unit-sums", _answer, discloses="a sum over few samples is nearly those samples")
+@register_step("unit-sums", _answer, discloses="a sum over few samples is nearly those samples")
 def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     check_classes(client.labels, as_labels(params["classes"], "classes"))
     rows, labels = unit_rows(client.features, broadcast.get("direction")), client.labels

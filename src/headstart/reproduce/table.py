@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headstart.data.datasets import Dataset
+from headstart.files import spreadsheet_text
 from headstart.progress import Progress
 
 Features: TypeAlias = Mapping[str, Dataset]
@@ -129,7 +130,8 @@ class Table:
         for row in self.rows:
             found = [getattr(row, name) for name in names]
             values = " ".join(f"{value:.10g}" for value in row.ours)
-            writer.writerow((*("" if v is None else v for v in found), values, row.note))
+            cells = (*("" if v is None else v for v in found), values, row.note)
+            writer.writerow(map(spreadsheet_text, cells))
         return text.getvalue()
 
     def json(self) -> str:
