@@ -1,4 +1,4 @@
-"""Noise in shares under masks: whoever leaves, the sum is data and noise to the bit, or nothing."""
+"""Noise in shares under masks: whoever leaves, a sum is data and noise to the bit, or nothing."""
 
 import hashlib
 import itertools

@@ -141,9 +141,10 @@ class PrivacyPlan:
         )
 
     def signal(self, dimension: int, clients: int) -> float:
-        """How far the mean class's sum stands out of its noise, with trust in the server."""
-        per_class = self.samples / len(self.labels)
-        return per_class / (self.noise("sums", clients).sigma("sums") * math.sqrt(dimension))
+        """How far the mean class's sum stands out of its noise."""
+        copies = clients if self.trust == "client" else 1
+        sigma = self.noise("sums", clients).sigma("sums") * math.sqrt(copies)
+        return self.samples / len(self.labels) / (sigma * math.sqrt(dimension))
 
     def better_head(self, dimension: int, clients: int) -> str:
         """Class means while their noise is large, ridge regression beyond; a rule of thumb."""
