@@ -40,6 +40,8 @@ _WHERE = {
     "register_loss": "gradient.objectives",
     "register_network": "data.backbones.catalogue",
     "register_dataset": "data.datasets",
+    "register_augmentation": "data.augment",
+    "Augmentation": "data.augment.base",
     "register_partitioner": "data.partition",
     "load_plugin": "registry",
     "Pipeline": "pipeline.pipeline",

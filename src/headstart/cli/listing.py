@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from headstart.data.augment import AUGMENTATIONS
 from headstart.data.backbones import text_names
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.data.datasets import DATASETS
@@ -35,6 +36,7 @@ def rows() -> Iterator[Row]:
     yield from _registered(NETWORKS, _of_network)
     for name, what in text_names().items():
         yield "extractor", name, PACKAGE, f"of sentences: {what}"
+    yield from _registered(AUGMENTATIONS, _first_line)
     yield from _registered(DATASETS, _first_line)
     for name, one in catalogue().items():
         yield "reproduction", name, PACKAGE, f"{one.paper}: {one.title}"

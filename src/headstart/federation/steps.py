@@ -71,37 +71,32 @@ def _statistic(params: Mapping[str, Any]) -> type[Any]:
 @register("measure", _statistic, discloses="a sum over few samples is nearly those samples")
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
-    return head.measure(
-        client.features,
-        client.labels,
-        exact=params["exact"],
-        bound=params["bound"],
-        secret=client.secret,
-    )
+    how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
+    return head.measure(*client.samples.read(), **how)
 
 
 @register("counts", ClassSums)
 def _counts(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    labels = client.labels
+    labels = client.samples.labels
     return ClassSums.measure(np.zeros((len(labels), 1)), labels, exact=True, sums=False)
 
 
 @register("calibrate", Tally)
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
-    return Tally(_head(broadcast).losses(client.features, client.labels, leverage))
+    return Tally(_head(broadcast).losses(*client.samples.read(), leverage))
 
 
 @register("personal", Tally, tests=True)
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
-    z, y = client.test_features, client.test_labels
-    if z is None or y is None or not len(y):
+    if client.test is None or not len(client.test):
         return Tally(np.zeros(1 + len(VARIANTS)))
+    (x, labels), (z, y) = client.samples.read(), client.test.read()
     head = _head(broadcast)
-    if not known(head, client.labels).any():
+    if not known(head, labels).any():
         return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
     chosen = Settings(params["smoothing"], Leverage(**params["leverage"]))
-    made = (make(head, client.features, client.labels, chosen) for make in VARIANTS.values())
+    made = (make(head, x, labels, chosen) for make in VARIANTS.values())
     hits = [float((own.predict(z) == y).sum()) for own in made]
     return Tally(np.array([float(len(y)), *hits]))

@@ -189,7 +189,7 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 def paper_split(prepared: Experiment) -> str | None:
     """Which of the paper's splits this is; None also where network or data are not the paper's."""
     config = prepared.config
-    trained = np.concatenate([client.labels for client in prepared.clients.values()])
+    trained = np.concatenate([client.samples.labels for client in prepared.clients.values()])
     each = [np.unique(y, return_counts=True)[1] for y in (trained, prepared.test.labels)]
     counts = [paper.IMAGES[part] for part in ("train", "test")]
     data = all(

@@ -51,11 +51,7 @@ def describe(data: Dataset) -> str:
 def federation(train: Dataset, split: Partition, seed: int = 0) -> Simulator:
     """The clients of a split; those without samples stay away."""
     return Simulator(
-        {
-            name: ClientData(train.features[own], train.labels[own])
-            for name, own in split.items()
-            if len(own)
-        },
+        {name: ClientData(train.subset(own).samples) for name, own in split.items() if len(own)},
         seed,
     )
 

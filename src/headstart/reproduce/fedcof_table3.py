@@ -68,7 +68,7 @@ def run(features: Features, seeds: int, progress: Progress) -> list[Row]:
 
 def one_seed(case: Case, seed: int, sheet: Sheet) -> None:
     simulator = fedcof_clients(case, seed)
-    own = [len(np.unique(client.labels)) for client in simulator.data.values()]
+    own = [len(np.unique(client.samples.labels)) for client in simulator.data.values()]
     second = asked(simulator, Fed3R())
     totals: dict[str, tuple[Any, Any, int]] = {
         "Fed3R": (Fed3R(), second.statistic, second.up),

@@ -118,15 +118,8 @@ def work(
     may_send(step, client, node)
     memories = remembered(node, context)
     before = memories.at(question)
-    own = ClientData(
-        client.features,
-        client.labels,
-        client.test_features,
-        client.test_labels,
-        secret(node, context),
-        dict(before),
-    )
-    with threads.for_size(len(own.labels)):
+    own = ClientData(client.samples, client.test, secret(node, context), dict(before))
+    with threads.for_size(len(own.samples)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
     changed = any(before.get(key) is not array for key, array in own.memory.items())
@@ -147,9 +140,9 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
         return
     asked = step.params
     shown = check_small_client(
-        client.labels,
+        client.samples.labels,
         heads.make(asked["head"], dict(asked["settings"])) if "head" in asked else None,
-        client.features.shape[1],
+        client.samples.shape[0],
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,
