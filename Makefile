@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features clean
+.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features bench-images clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,9 @@ bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next t
 
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py
+
+bench-images: $(VENV)/.all ## peak memory of training on 1,000 and on 10,000 images
+	$(BIN)/python benchmarks/images.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headstart.data.augment import AUGMENTATIONS
 from headstart.data.backbones import text_names
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.data.datasets import DATASETS
@@ -36,6 +37,7 @@ def rows() -> Iterator[Row]:
     yield from _registered(NETWORKS, _of_network)
     for name, what in text_names().items():
         yield "extractor", name, PACKAGE, f"of sentences: {what}"
+    yield from _registered(AUGMENTATIONS, _first_line)
     yield from _registered(DATASETS, _first_line)
     texts = {name: text for name, (_, text) in OWN_STEPS.items()}  # ours are not imported for this
     yield from _registered(STEPS, lambda kind: str(kind.about), texts)

@@ -136,8 +136,9 @@ def _usual_head(config: Any) -> str:
     experiment = prepare(config)
     assert isinstance(experiment.federation, Private)
     plan, clients = experiment.federation.plan, len(experiment.clients)
-    name = plan.better_head(experiment.train.dimension, clients)
-    say(f"Head: {name}, by signal {plan.signal(experiment.train.dimension, clients):.2g}")
+    dimension = experiment.context().dimension
+    name = plan.better_head(dimension, clients)
+    say(f"Head: {name}, by signal {plan.signal(dimension, clients):.2g}")
     return name
 
 

@@ -61,7 +61,7 @@ def _arrival(context: PipelineContext, head: Any, so_far: Any, clients: int) -> 
     if len(context.test):
         with threads.for_size(so_far.dimension):
             try:
-                accuracy = head.solve(so_far).accuracy(context.test.features, context.test.labels)
+                accuracy = head.solve(so_far).accuracy(*context.test.read())
             except SolveError:
                 accuracy = 0.0
     return Arrival(clients, int(context.meter.up), accuracy, len(so_far.classes))

@@ -14,6 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from headstart import gradient, heads
+from headstart.data import augment
+from headstart.data.augment import AUGMENTATIONS
+from headstart.data.augment.domain_shift import DomainShift
 from headstart.data.partition import PARTITIONERS
 from headstart.data.table import Columns
 from headstart.errors import HeadstartError
@@ -144,7 +147,9 @@ class RunConfig(BaseModel):
     shift: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
     )
-    augment: Literal["fedrdn"] | None = Field(None, description="of images a network trains on")
+    augment: list[Named] | None = Field(
+        None, description="of images a network trains on: crop, flip, fedrdn, or one of your own"
+    )
     diagnostics: bool = Field(
         False, description="what training does to features, on some test samples, in the report"
     )
@@ -163,6 +168,12 @@ class RunConfig(BaseModel):
     @classmethod
     def _partition_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _augmentations(cls, value: Any) -> Any:
+        several = value if isinstance(value, (list, tuple)) else [value] if value else []
+        return [{"name": one} if isinstance(one, str) else one for one in several] or None
 
     @field_validator("temperature", mode="before")
     @classmethod
@@ -190,6 +201,8 @@ class RunConfig(BaseModel):
             raise ValueError("matched: with shift, test images have domains that no client chose")
         if self.shift is not None and self.test is not None:
             raise ValueError("shift: expected test images among the data, got test")
+        if self.augment is not None:
+            object.__setattr__(self, "augment", _checked_augmentations(self.augment))
         if self.augment is not None and self.network is None:
             raise ValueError("augment: expected a network that trains on images; give network")
         if self.views is not None and self.network is not None:
@@ -255,6 +268,20 @@ def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
         if key not in parameters:
             raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
     return named.model_copy(update={"name": name})
+
+
+def _checked_augmentations(said: list[Named]) -> list[Named]:
+    """Each once, with settings that it takes; the domain shift has a key of its own."""
+    made: list[Named] = []
+    for one in said:
+        name = AUGMENTATIONS.entry(one.name, "augment").name
+        if name == DomainShift.name:
+            raise ValueError(f"augment: {name} is said by its intensity, as in shift: 1.5")
+        if name in [other.name for other in made]:
+            raise ValueError(f"augment: expected {name} once, got it twice")
+        augment.make(name, one.settings)
+        made.append(one.model_copy(update={"name": name}))
+    return made
 
 
 def nearest(word: str, known: list[str]) -> str:

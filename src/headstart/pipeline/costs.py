@@ -54,13 +54,13 @@ class Meter:
         if config.network:
             from headstart.gradient.flops import extractor_flops
 
-            side, colours = config.pixels, context.colours
-            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(colours.table)
+            size, images = config.pixels, context.images
+            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(images.table)
             return cls(
-                up=colours.up,
-                down=colours.down,
+                up=images.up,
+                down=images.down,
                 formula_up=rows,
-                forward=extractor_flops(config.network, (3, side, side)),
+                forward=extractor_flops(config.network, (3, size, size)),
             )
         forward = _extraction(made)
         flops = forward * context.holdings.total if forward else 0.0

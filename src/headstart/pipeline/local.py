@@ -115,10 +115,8 @@ def evaluate(
     if carried is not None:
         arrays["carried"] = np.log(carried)
     if home.every_epoch:
-        arrays |= {
-            "outside/features": context.test.features,
-            "outside/labels": context.test.labels,
-        }
+        features, labels = context.test.read()
+        arrays |= {"outside/features": features, "outside/labels": labels}
     plain = broadcast(state.plain, state.params, {}, classes)
     shared = tallies(context.federation, at_home(state.plain, Home()), plain)
     own = tallies(context.federation, at_home(job, home, begin=state.job), arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,11 +144,11 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
         train.name,
         int(experiment.partition.sizes().sum()),
         len(experiment.test),
-        train.dimension,
+        math.prod(experiment.test.shape),
         tuple(str(label) for label in classes),
         digest,
         config.shift,
-        config.augment,
+        ", ".join(experiment.images.augment) or None,
     )
 
 
@@ -171,13 +172,13 @@ def client_rows(
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():
-        own = len(np.unique(client.labels))
+        own = len(np.unique(client.samples.labels))
         sent = context.sent.get(name) if context.arriving else None
         rows.append(
             ClientSummary(
                 name,
-                experiment.colours.clients.get(name),
-                len(client.labels),
+                experiment.images.clients.get(name),
+                len(client.samples),
                 own,
                 None if sent is None else round(sent),
                 None if method is None else formula_bytes(method, d, own, every),
@@ -195,7 +196,7 @@ def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
     z, y = experiment.pooled()
     total = method.measure(z, y, exact=config.exact, bound=float(config.bound))
     model = method.solve(total)
-    accuracy = model.accuracy(experiment.test.features, experiment.test.labels)
+    accuracy = model.accuracy(*experiment.test.read())
     return Pooled(accuracy, total.digest() if config.exact else "")
 
 
@@ -206,7 +207,7 @@ def message_sizes(experiment: Experiment, head: Any, most: int = 200) -> dict[st
     """
     clients = list(experiment.clients.values())
     picked = clients[:: max(1, len(clients) // most)]
-    found = [head.measure(client.features, client.labels, secret=b"size") for client in picked]
+    found = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
     return {
         precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in found]))
         for precision in ("float32", "int8")

@@ -59,7 +59,7 @@ def samples_of(folder: RunFolder, data: str) -> Dataset:
 def message_of(folder: RunFolder, head: Any, client: str, samples: Dataset) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
-    own = ClientData(samples.features, samples.labels, secret=secret_of(config.seed, client))
+    own = ClientData(samples.samples, secret=secret_of(config.seed, client))
     step = steps.measure(head, exact=config.exact, bound=float(config.bound))
     return perform(step, own, {}).to_bytes(config.precision)
 
@@ -125,6 +125,7 @@ def _with_members(
     """Without those who left (who had no samples cannot leave), with those who joined later."""
     data = experiment.clients
     kept = {n: own for n, own in experiment.partition.items() if n in members or n not in data}
+    assert isinstance(experiment.train, Dataset)
     old = experiment.train.subset(np.concatenate(list(kept.values())))
     parts = [(old.features, old.labels), *((own.features, own.labels) for own in late.values())]
     features, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -133,7 +134,7 @@ def _with_members(
     partition = Partition((*kept, *late), indices)
     clients = {name: client for name, client in data.items() if name in members}
     clients |= {name: _untested(own) for name, own in late.items()}
-    colours = experiment.colours
+    images = experiment.images
     return replace(
         experiment,
         train=Dataset(experiment.train.name, features, labels),
@@ -141,13 +142,13 @@ def _with_members(
         heterogeneity=describe(partition, labels),
         clients=clients,
         federation=opened(experiment.config, clients, experiment.test, in_memory=True),
-        colours=replace(colours, clients={n: c for n, c in colours.clients.items() if n in kept}),
+        images=replace(images, clients={n: c for n, c in images.clients.items() if n in kept}),
     )
 
 
 def _untested(samples: Dataset) -> ClientData:
     """Who joins later has nothing held out."""
-    return ClientData(samples.features, samples.labels, samples.features[:0], samples.labels[:0])
+    return ClientData(samples.samples, samples.samples.first(0))
 
 
 # -- from the uploads ------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def simulate(
         seconds=seconds,
         clients=outcome.client_rows(experiment, context, state.method),
         reveals=outcome.reveals(
-            [client.labels for client in experiment.clients.values()], context.dimension
+            [client.samples.labels for client in experiment.clients.values()], context.dimension
         ),
     )
     if isinstance(context.federation, Private):
@@ -394,12 +394,12 @@ def save(
     if state.spec is None or state.spec.network is None:
         head = linear_head(context, state)
         head.provenance["extractor"] = context.extractor
-        context.colours.note(head.provenance)
+        context.images.note(head.provenance)
         if context.total is not None and not isinstance(context.federation, Private):
             folder.save_total(context.total, context.dimension, context.messages)
         head.save(folder.path / "model.safetensors")
     else:
-        state.save(folder.path / "model.safetensors", context.colours.plain())
+        state.save(folder.path / "model.safetensors", context.images.plain())
     folder.save_result(result)
 
 

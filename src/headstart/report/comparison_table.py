@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from headstart.data.shift import CHANNELS
+from headstart.data.augment.domain_shift import CHANNELS
 from headstart.report import format
 from headstart.report.comparison_metrics import (
     MEASURES,

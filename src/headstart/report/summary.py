@@ -179,8 +179,12 @@ def _images(run: SeedResult) -> str:
             f"Images are shifted by δ = {plain(run.data.shift)}: clients, and test images, fall "
             "into three groups in which red, green or blue is that much stronger."
         )
-    if run.data.augment:
+    names = (run.data.augment or "").split(", ")
+    if "fedrdn" in names:
         found.append("FedRDN normalizes training images with the channels of a random client.")
+    others = [name for name in names if name not in ("", "fedrdn")]
+    if others:
+        found.append(f"Training images are augmented: {', '.join(others)}.")
     return " ".join(found)
 
 

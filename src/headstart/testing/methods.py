@@ -181,7 +181,7 @@ class Filled(Scattered):
     """A federation that leaves clients without samples alone."""
 
     def total(self, step: Step, broadcast: Any = None, cohort: Sequence[str] = ()) -> Any:
-        filled = [who for who in cohort if len(self.data[who].labels)]
+        filled = [who for who in cohort if len(self.data[who].samples)]
         require(len(filled) < len(cohort), "expected a client without samples here")
         return self.inner.total(step, broadcast, filled)
 
