@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Params = dict[str, NDArray[Any]]
 _MARGIN = 4.0  # a client's features may be larger than those of the test set
-DIAGNOSED = 500  # test samples that every client of a round looks at
+DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
 def unwatched(point: Point) -> None:
@@ -59,7 +59,7 @@ class ModelState:
     params: Params = field(default_factory=dict)
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
-    closed: str | None = None  # the closed-form personalization, if one was said
+    closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:

@@ -1,12 +1,12 @@
-"""The folder of a run: what was asked, what came, and the model, in files that outlive us.
+"""The folder of a run: configuration, uploads, total, model and results, in files.
 
-config.yaml        what the run was told
+config.yaml        the configuration
 data.sha256        of the clients' samples: a resumed run must find the same
 events.jsonl       what happened, a line each
 clients.json       who is in the total, where those who joined later had their samples, and the
                    digest of that total
 total.safetensors  the sum of all uploads
-uploads/           each client's own message (unless told otherwise)
+uploads/           each client's own message (unless `keep_uploads` is false)
 model.safetensors  the head
 results.json       what the report shows
 report.html        the report
@@ -210,8 +210,8 @@ class RunFolder:
     def purge(self) -> None:
         """Without the events and the uploads of anybody who is not in the total."""
         members = self.members()
-        told = [one for one in self._events() if "client" not in one or one["client"] in members]
-        lines = "".join(json.dumps(event) + "\n" for event in told)
+        events = [event for event in self._events() if event.get("client") in {None, *members}]
+        lines = "".join(json.dumps(event) + "\n" for event in events)
         write_text(self.path / "events.jsonl", lines)
         for path in self.lost_uploads():
             path.unlink()

@@ -19,7 +19,7 @@ from headstart.pipeline.context import ModelState, Params, PipelineContext
 if TYPE_CHECKING:
     from headstart.pipeline.phases import InitHead
 
-STATED = 0.1  # the papers' temperature after Fed3R, where clients cannot be asked for their losses
+STATED = 0.1  # the papers' temperature after Fed3R, where no client's losses are seen
 
 
 def check(phase: InitHead, context: PipelineContext, state: ModelState) -> ModelState:
@@ -101,8 +101,8 @@ def with_network(context: PipelineContext, state: ModelState, params: Params) ->
 def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Any:
     """The head; random features with bandwidth "auto" ask once for the spread of the samples."""
     if settings.get("bandwidth") == "auto":
-        asked = measuring(context, SharedVariances("spherical"), params)
-        spread = added(map(context.received, context.federation.answers(*asked)))
+        step, broadcast = measuring(context, SharedVariances("spherical"), params)
+        spread = added(map(context.received, context.federation.answers(step, broadcast)))
         settings["bandwidth"] = bandwidth_of(spread.statistic)
     return heads.make(name, settings)
 
@@ -115,9 +115,9 @@ def measuring(context: PipelineContext, head: Any, params: Params) -> tuple[Step
 
 
 def leverage_of(context: PipelineContext, head: Any, sum_: Any) -> Leverage:
-    """Of the samples on their own scores, where a head knows it and something asks for it."""
-    asked = context.config.personal or context.config.temperature == "left-out"
-    if not asked or not hasattr(head, "leverage"):
+    """Of the samples on their own scores, where a head knows it and something needs it."""
+    needed = context.config.personal or context.config.temperature == "left-out"
+    if not needed or not hasattr(head, "leverage"):
         return Leverage()
     with threads.for_size(sum_.dimension):
         return cast(Leverage, head.leverage(sum_))

@@ -12,7 +12,7 @@ from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
 from headstart.federation.disclosure import would_refuse
-from headstart.pipeline.config import Named, RunConfig
+from headstart.pipeline.config import NamedPartition, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
@@ -65,7 +65,7 @@ def seed_result(
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Everything a run was told but the data, the split and the seed, which stand elsewhere."""
+    """All settings of a run but the data, the split and the seed, which stand elsewhere."""
     plain = config.model_dump(mode="json")
     for key in ("data", "pipeline", "partition", "seed", "held_out", "test_fraction"):
         plain.pop(key, None)
@@ -145,7 +145,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
-    made = experiment.config.partition or Named(name="natural")
+    made = experiment.config.partition or NamedPartition(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
         made.name,
