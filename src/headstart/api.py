@@ -173,11 +173,11 @@ def _config(
     if clients is not None or alpha is not None:
         if "partition" in settings:
             raise HeadstartError("partition: expected it, or clients and alpha, got both")
-        told = {
+        dirichlet = {
             "clients": 10 if clients is None else clients,
             "alpha": 0.1 if alpha is None else alpha,
         }
-        named["partition"] = {"name": "dirichlet", **told}
+        named["partition"] = {"name": "dirichlet", **dirichlet}
     elif named["data"] == "digits" and "partition" not in settings:
         named["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
     for key in ("pipeline", "data", "test"):

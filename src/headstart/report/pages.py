@@ -1,6 +1,6 @@
 """The report: one HTML file for one result or many, no scripts, no links, the same bytes each time.
 
-What a page shows is chosen by what its results hold; its words are in `templates/`.
+What a page shows is chosen by what its results hold; its text is in `templates/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headstart.results import RunResult
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MANY = 16  # curves: more cannot be told apart
+MANY = 16  # curves: more cannot be distinguished
 
 
 def page(

@@ -54,7 +54,7 @@ class testing_turn(nn.Module):
 def vectors(
     sizes: Sequence[int], dimension: int = 3, classes: int = 3, seed: int = 0, tests: int = 0
 ) -> dict[str, ClientData]:
-    """Clients with features drawn around a centre a class; `tests` more samples to test each."""
+    """Clients with features drawn around a centre per class; `tests` more samples to test each."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, dimension))
     data = {}

@@ -1,4 +1,4 @@
-"""What every head promises, a function a promise; each takes a head and fails aloud."""
+"""What every head promises, one function per promise, which takes a head."""
 
 from __future__ import annotations
 
@@ -436,7 +436,7 @@ def _degenerate() -> dict[str, Client]:
         "a class all zero": (z * (y > 0)[:, None], y),
         "duplicates": (np.tile(z[:1], (30, 1)), y),
         "d > n": (z[:4], y[:4]),
-        "a sample a class": (z[:3], y[:3]),
+        "a sample per class": (z[:3], y[:3]),
         "one sample": (z[:1], y[:1]),
         "collinear": (z[:, :1] @ np.arange(1.0, 7.0)[None, :], y),
         "tiny": (z * 1e-6, y),

@@ -1,4 +1,4 @@
-"""What every training method promises, a function a promise; each takes a case and fails aloud."""
+"""What every training method promises, one function per promise, which takes a case."""
 
 from __future__ import annotations
 
@@ -277,9 +277,9 @@ def upload(
     server: dict[str, Any] = dict(state.server)
     if job.recipe.ahead:
         server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
-    told = {name: server[name] for name in job.recipe.tells}
-    words = steps.broadcast(job, state.params, told, np.arange(job.spec.classes))
-    (answer,) = Simulator(data).answers(steps.update(job, state.round), words, [who])
+    state_sent = {name: server[name] for name in job.recipe.tells}
+    broadcast = steps.broadcast(job, state.params, state_sent, np.arange(job.spec.classes))
+    (answer,) = Simulator(data).answers(steps.update(job, state.round), broadcast, [who])
     assert answer.payload is not None
     return answer.statistic, answer.payload
 
