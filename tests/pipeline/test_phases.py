@@ -427,7 +427,7 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (3, 5):
+        if (point.phase, point.round) == (3, 5):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

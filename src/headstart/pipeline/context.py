@@ -20,6 +20,7 @@ from headstart.data.datasets import Dataset
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.colours import Colours
@@ -52,7 +53,7 @@ class ModelState:
     torch is needed.
     """
 
-    method: Any = None  # that solved the initial head; None: a random one
+    method: Head | None = None  # that solved the initial head; None: a random one
     head: LinearHead | None = None
     leverage: Leverage = field(default_factory=Leverage)
     spec: Spec | None = None

@@ -28,6 +28,7 @@ from headstart import heads
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Answer, Step
 from headstart.files import write_bytes, write_text
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, dump_config, kept_plugins, read_config
 from headstart.registry import require_plugins
@@ -160,7 +161,7 @@ class RunFolder:
         """Of the features a client of this run measures."""
         return int(self._state()["dimension"])
 
-    def load_total(self, head: Any) -> Any:
+    def load_total(self, head: Head) -> Any:
         """The total of the members; refolded from the uploads if a change was cut short."""
         state = self._state()
         with suppress(HeadstartError):  # gone or damaged: fold it again
@@ -241,7 +242,7 @@ class RunFolder:
     def model(self) -> LinearHead:
         return LinearHead.load(self.path / "model.safetensors")
 
-    def head(self) -> Any:
+    def head(self) -> Head:
         """The head as the run solved it: a bandwidth "auto" is a number by now."""
         _ = self.config  # a folder that is no run says so
         about = self.model().provenance

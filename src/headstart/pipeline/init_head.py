@@ -9,6 +9,7 @@ from headstart import heads, threads
 from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Step, added
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.random_features import bandwidth_of
@@ -34,7 +35,7 @@ def check(phase: InitHead, context: PipelineContext, state: ModelState) -> Model
         raise HeadstartError(
             f"{phase.name}: expected settings among {', '.join(expected)}, got {unknown}"
         )
-    return ModelState(method=heads.HEADS[phase.name])
+    return ModelState(method=cast(Head, heads.HEADS[phase.name]))  # the class knows enough
 
 
 def run(
@@ -98,7 +99,7 @@ def with_network(context: PipelineContext, state: ModelState, params: Params) ->
     return replace(state, spec=spec, params={**params, **own})
 
 
-def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Any:
+def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Head:
     """The head; random features with bandwidth "auto" ask once for the spread of the samples."""
     if settings.get("bandwidth") == "auto":
         step, broadcast = measuring(context, SharedVariances("spherical"), params)
@@ -107,14 +108,14 @@ def made(name: str, settings: dict[str, Any], context: PipelineContext, params: 
     return heads.make(name, settings)
 
 
-def measuring(context: PipelineContext, head: Any, params: Params) -> tuple[Step, dict[str, Any]]:
+def measuring(context: PipelineContext, head: Head, params: Params) -> tuple[Step, dict[str, Any]]:
     """The step that asks for a head's statistic, and what is broadcast with it."""
     config = context.config
     bound = context.bound(params) if config.exact else 16.0
     return context.through(steps.measure(head, exact=config.exact, bound=bound), params)
 
 
-def leverage_of(context: PipelineContext, head: Any, sum_: Any) -> Leverage:
+def leverage_of(context: PipelineContext, head: Head, sum_: Any) -> Leverage:
     """Of the samples on their own scores, where a head knows it and something needs it."""
     needed = context.config.personal or context.config.temperature == "left-out"
     if not needed or not hasattr(head, "leverage"):

@@ -12,6 +12,7 @@ from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
 from headstart.federation.disclosure import would_refuse
+from headstart.heads.base import Head
 from headstart.pipeline.config import NamedPartition, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
@@ -92,6 +93,7 @@ def _confusion(tested: Scores) -> Confusion:
 def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     """The closed-form head a pipeline began with."""
     method, head = state.method, state.head
+    assert method is not None
     assert head is not None
     holdings = context.holdings
     every = len(holdings.classes)
@@ -113,7 +115,7 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     )
 
 
-def ridge_path(method: Any, total: Any) -> RidgePath | None:
+def ridge_path(method: Head, total: Any) -> RidgePath | None:
     """GCV over λ, of a head that has it."""
     if not hasattr(method, "path"):
         return None
@@ -159,7 +161,7 @@ def split_summary(experiment: Experiment) -> SplitSummary:
 
 
 def client_rows(
-    experiment: Experiment, context: PipelineContext, method: Any
+    experiment: Experiment, context: PipelineContext, method: Head | None
 ) -> tuple[ClientSummary, ...]:
     every, d = len(context.classes), context.dimension
     rows = []
@@ -192,7 +194,7 @@ def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
     return Pooled(accuracy, total.digest() if config.exact else "")
 
 
-def message_sizes(experiment: Experiment, head: Any, most: int = 200) -> dict[str, float]:
+def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[str, float]:
     """Mean bytes of a client's message at the default and the smallest precision.
 
     Of at most `most` clients, evenly picked.

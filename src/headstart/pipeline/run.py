@@ -128,7 +128,8 @@ def _beside_pooled(
     experiment: Experiment, context: PipelineContext, state: ModelState, result: SeedResult
 ) -> SeedResult:
     """Of a head that nothing followed: pooled data, message sizes, the path of λ."""
-    if not context.arriving or result.head is None:
+    method = state.method
+    if not context.arriving or result.head is None or method is None:
         return result
     found = outcome.pooled(experiment, state)
     if found and found.digest and result.head.digest != found.digest:
@@ -136,11 +137,10 @@ def _beside_pooled(
             f"{result.head.name}: the federated total is not that of the pooled data; the kept "
             "uploads are of other samples"
         )
-    total = context.total
     head = replace(
         result.head,
-        sizes=outcome.message_sizes(experiment, state.method),
-        path=outcome.ridge_path(state.method, total),
+        sizes=outcome.message_sizes(experiment, method),
+        path=outcome.ridge_path(method, context.total),
     )
     return replace(result, head=head, pooled=found)
 

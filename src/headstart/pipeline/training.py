@@ -16,6 +16,7 @@ from headstart.gradient.loop import Outside, Plan, begin, rounds
 from headstart.gradient.recipe import Part, Recipe
 from headstart.gradient.refit import RunningTotal, can_refit, extractor_arrays, refit
 from headstart.gradient.steps import Job
+from headstart.heads.base import Head
 from headstart.pipeline import init_head
 from headstart.pipeline.checkpoint import SavedTraining
 from headstart.pipeline.context import ModelState, PipelineContext
@@ -36,9 +37,9 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     if head is not None:
         if not context.config.network:
             raise HeadstartError("refit: expected an extractor that trains, got features")
-        init_head.check(head, context, state)
+        method = init_head.check(head, context, state).method
         can_refit(heads.make(head.name))
-        state = replace(state, method=heads.HEADS[head.name])
+        state = replace(state, method=method)
     return _after(replace(state, spec=spec), phase, job)
 
 
@@ -246,7 +247,7 @@ class HeadRefit:
     initial head of the same kind it begins with the very sums that head was solved from.
     """
 
-    def __init__(self, context: PipelineContext, method: Any, running: RunningTotal) -> None:
+    def __init__(self, context: PipelineContext, method: Head, running: RunningTotal) -> None:
         self.context, self.method, self.running = context, method, running
         self.sent = 0  # bytes up in the last round
 
@@ -317,7 +318,7 @@ class HeadRefit:
         return replace(now, method=self.method, head=head, spec=spec)
 
 
-def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Any:
+def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Head:
     """The initial head's own method where it is the same kind said the same way."""
     settings = dict(head.settings)
     own = state.method
