@@ -595,7 +595,7 @@ def test_a_refitted_run_goes_on_from_its_running_total(pictures, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if point["round"] == 3:
+        if point.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
