@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
 from headstart.optional import require
+from headstart.privacy.statement import Statement
 
 FORMAT = 1  # of results.json
 Row = dict[str, Any]  # of a table: column → value
@@ -234,6 +235,7 @@ class SeedResult:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader must know: stated temperatures, refused tallies …
     ledger: str = ""  # of a deployed run
+    privacy: Statement | None = None  # what is promised of the released head
     seconds: float | None = None
     created: str = ""
     version: str = ""

@@ -22,6 +22,7 @@ from headstart.errors import DataError, HeadstartError
 from headstart.labels import Labels
 from headstart.registry import Registry, natural_name, qualified
 from headstart.statistics.base import Summable, total
+from headstart.statistics.wire import Limits
 
 Arrays = Mapping[str, NDArray[Any]]
 OUTSIDE = "outside/"  # arrays of a broadcast that only an evaluation needs: no method's bytes
@@ -82,6 +83,12 @@ Together = Callable[
 ]
 
 
+# Raises a `WireError` where an answer of so many clients, each within the limits, cannot be one.
+Check = Callable[[Any, Limits, int], None]
+# What a step's parameters and broadcast promise of every answer; made once per question.
+Promise = Callable[[Mapping[str, Any], Arrays], Check]
+
+
 class View(Protocol):
     """A client's samples through the network of a broadcast; `tests`: its test part as well."""
 
@@ -99,7 +106,8 @@ class StepKind:
     could be undone to a sample), for which small clients refuse. `kept`: arrays of the broadcast
     that a client keeps for the whole training, so that they are sent to it once. `tests`: it needs
     the client's own test part. `fused`: work `together` gives the sum of all clients, not an answer
-    of each.
+    of each. `promise`: what every answer must look like (`headstart.federation.promises`).
+    `budget`: what a node counts such questions as, for it answers only so many about its samples.
     """
 
     work: Work
@@ -109,6 +117,8 @@ class StepKind:
     tests: bool = False
     together: Together | None = None
     fused: bool = False
+    promise: Promise | None = None
+    budget: str = ""
 
     def answer_type(self, step: Step) -> type[Any]:
         """The statistic that clients answer this step with."""
@@ -128,6 +138,7 @@ OWN_STEPS = {
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
     "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
     "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
+    "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
     "home": ("headstart.gradient.home", "hits of the client's own model, after training alone"),
@@ -181,6 +192,8 @@ def register_step(
     discloses: str = "",
     kept: Iterable[str] = (),
     tests: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Work], Work]:
     """Give a piece of client work the name by which a step asks for it.
 
@@ -189,7 +202,9 @@ def register_step(
     """
 
     def put(work: Work) -> Work:
-        kind = StepKind(work, answer, discloses, frozenset(kept), tests)
+        kind = StepKind(
+            work, answer, discloses, frozenset(kept), tests, promise=promise, budget=budget
+        )
         STEPS.add(kind, name=name, place=qualified(work))
         return work
 
@@ -202,7 +217,10 @@ def register_together(
     *,
     discloses: str = "",
     kept: Iterable[str] = (),
+    tests: bool = False,
     fused: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Together], Together]:
     """The same for work on many clients; on one client it is the work of that name."""
 
@@ -212,7 +230,9 @@ def register_together(
             ((_, statistic),) = together({"": client}, params, broadcast)
             return statistic
 
-        kind = StepKind(alone, answer, discloses, frozenset(kept), together=together, fused=fused)
+        kind = StepKind(
+            alone, answer, discloses, frozenset(kept), tests, together, fused, promise, budget
+        )
         STEPS.add(kind, name=name, place=qualified(together))
         return together
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.datasets import Dataset
+from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
@@ -98,11 +99,14 @@ class Holdings:
 
     @classmethod
     def of(cls, federation: Federation) -> Holdings:
-        """Asked of every client; sums say no more than their members' mean."""
+        """Asked of every client; sums say no more than their members' mean.
+
+        Where clients are private nothing is known.
+        """
         samples: dict[str, float] = {}
         own: dict[str, float] = {}
         shown: dict[Any, int] = {}
-        for answer in federation.answers(steps.counts()):
+        for answer in _counted(federation):
             statistic, members = answer.statistic, len(answer.clients)
             present = statistic.counts > 0
             for name in answer.clients:
@@ -121,6 +125,13 @@ class Holdings:
     def sizes(self, cohort: Sequence[str]) -> list[float]:
         """Samples of each of a cohort."""
         return [self.samples.get(name, 0.0) for name in cohort]
+
+
+def _counted(federation: Federation) -> list[Answer]:
+    try:
+        return list(federation.answers(steps.counts()))
+    except StepRefusedError:
+        return []
 
 
 @dataclass(eq=False)

@@ -16,6 +16,7 @@ from headstart.heads.random_features import bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
 from headstart.pipeline.arrivals import collected
 from headstart.pipeline.context import ModelState, Params, PipelineContext
+from headstart.pipeline.private import note_head
 
 if TYPE_CHECKING:
     from headstart.pipeline.phases import InitHead
@@ -78,6 +79,8 @@ def _solved(phase: InitHead, context: PipelineContext, params: Params) -> ModelS
     method = made(phase.name, dict(phase.settings), context, params)
     sum_ = collected(context, method, *measuring(context, method, params))
     context.meter.measured(context, method)
+    if context.config.private:
+        note_head(context, method.name)
     leverage = leverage_of(context, method, sum_)
     with threads.for_size(sum_.dimension):
         head = method.solve(sum_)
@@ -118,7 +121,7 @@ def measuring(context: PipelineContext, head: Head, params: Params) -> tuple[Ste
 def leverage_of(context: PipelineContext, head: Head, sum_: Any) -> Leverage:
     """Of the samples on their own scores, where a head knows it and something needs it."""
     needed = context.config.personal or context.config.temperature == "left-out"
-    if not needed or not hasattr(head, "leverage"):
+    if not needed or context.config.private or not hasattr(head, "leverage"):
         return Leverage()
     with threads.for_size(sum_.dimension):
         return cast(Leverage, head.leverage(sum_))
@@ -130,6 +133,9 @@ def calibrated(
     """With the temperature of the lowest training loss over the federation, or the stated one."""
     from dataclasses import replace
 
+    if context.config.private:
+        context.note("Not calibrated: losses of training samples are no part of the release.")
+        return head
     stated = context.config.temperature
     if not isinstance(stated, str):
         return replace(head, temperature=stated)

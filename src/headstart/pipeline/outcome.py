@@ -18,6 +18,7 @@ from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.privacy.statement import Statement
 from headstart.results import (
     ClientSummary,
     Confusion,
@@ -59,10 +60,16 @@ def seed_result(
         domains=context.domains,
         confusion=None if tested is None else _confusion(tested),
         notes=tuple(context.notes),
+        privacy=_promised(state),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
         **more,
     )
+
+
+def _promised(state: ModelState) -> Statement | None:
+    about = state.head.provenance.get("private") if state.head else None
+    return None if about is None else Statement.of_plain(about)
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.pipeline.private import check_private, public, with_budget
+from headstart.privacy.differential import Private
 from headstart.progress import Progress, silent
 from headstart.report import write_report
 from headstart.results import Point, RunResult, SeedResult
@@ -46,6 +48,7 @@ def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
         check_network(context)
     elif pipeline.init.name == "none":
         raise HeadstartError("pipeline: expected a head or a training, got none")
+    check_private(context.config, pipeline)
     state = ModelState()
     context.trainings.clear()
     for phase in pipeline.phases:
@@ -121,6 +124,8 @@ def simulate(
             [client.labels for client in experiment.clients.values()], context.dimension
         ),
     )
+    if isinstance(context.federation, Private):
+        return public(result, context.federation.plan), state, context
     return _beside_pooled(experiment, context, state, result), state, context
 
 
@@ -368,8 +373,13 @@ def configured(experiment: Experiment, pipeline: Pipeline) -> RunConfig:
 
 
 def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> Federation | None:
-    """Messages of a head that nothing follows are kept, for late clients and for forgetting."""
+    """Messages of a head that nothing follows are kept, for late clients and for forgetting.
+
+    Of a private run its releases are, and what they cost.
+    """
     config = experiment.config
+    if config.private is not None:
+        return with_budget(experiment.federation, folder.path)
     alone = len(pipeline.phases) == 1 and not config.network and pipeline.init.name != "none"
     if not alone or not config.keep_uploads or config.federation.grouped:
         return None
@@ -385,7 +395,7 @@ def save(
         head = linear_head(context, state)
         head.provenance["extractor"] = context.extractor
         context.colours.note(head.provenance)
-        if context.total is not None:
+        if context.total is not None and not isinstance(context.federation, Private):
             folder.save_total(context.total, context.dimension, context.messages)
         head.save(folder.path / "model.safetensors")
     else:

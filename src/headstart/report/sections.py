@@ -186,6 +186,19 @@ def same_bits(entries: Sequence[Entry]) -> list[Bits]:
     return [bits for _, bits in found if not bits.same] or [bits for first, bits in found if first]
 
 
+class Promise(NamedTuple):
+    """What differential privacy promises of a pipeline's head, fact by fact."""
+
+    label: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def promises(entries: Sequence[Entry]) -> list[Promise]:
+    """Of every private pipeline, its first seed's; another seed is another release."""
+    said = ((entry.label, entry.first.privacy) for entry in entries)
+    return [Promise(label, privacy.facts) for label, privacy in said if privacy]
+
+
 class DisclosureCount(NamedTuple):
     """Of how many clients something can be read, and of which share of all."""
 

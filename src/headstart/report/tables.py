@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
+from headstart.files import spreadsheet_text
 from headstart.report.comparison_metrics import MEASURES, Entry, reached, runs_of, targets
 from headstart.report.comparison_table import number_text, text_table
 from headstart.report.format import MISSING
@@ -62,7 +63,9 @@ def _arrivals(runs: Sequence[SeedResult]) -> list[Row]:
 def as_csv(lines: Iterable[Line]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(["" if cell == MISSING else cell for cell in line] for line in lines)
+    writer.writerows(
+        ["" if cell == MISSING else spreadsheet_text(cell) for cell in line] for line in lines
+    )
     return text.getvalue()
 
 
