@@ -110,6 +110,11 @@ def everything(state: State, memories: Memories) -> Arrays:
     }
 
 
+def identical(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two mappings hold the same arrays, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
 def assert_same(
     one: Mapping[str, Any], two: Mapping[str, Any], said: str = "two trainings"
 ) -> None:

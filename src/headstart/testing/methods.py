@@ -34,6 +34,7 @@ from headstart.testing.federations import (
     assert_same,
     everything,
     fresh,
+    identical,
     images,
     run,
     vectors,
@@ -209,9 +210,7 @@ def seeds(case: Case) -> None:
         "clients": run(job, data, plan, seed=3),
     }
     for what, other in others.items():
-        found = everything(*other)
-        same = found.keys() == first.keys()
-        same = same and all(np.array_equal(found[key], array) for key, array in first.items())
+        same = identical(everything(*other), first)
         require(not same, f"another seed of the {what} changes nothing")
 
 
@@ -233,9 +232,7 @@ def interruptions(case: Case) -> None:
         require(found == wanted, f"interrupted: {key}: expected {wanted!r}, got {found!r}")
     if job.recipe.memory or job.recipe.personal:
         lost = everything(*run(job, data, plan, state=halfway))
-        same = lost.keys() == whole.keys()
-        same = same and all(np.array_equal(lost[key], whole[key]) for key in whole)
-        require(not same, "the memories that the method declares change nothing")
+        require(not identical(lost, whole), "the memories that the method declares change nothing")
 
 
 # -- numbers that are none -------------------------------------------------------------------------
