@@ -1,4 +1,4 @@
-"""What a run is told, in YAML or as `key=value`; an unknown key is refused, the nearest named."""
+"""The settings of a run, in YAML or as `key=value`; of an unknown key the nearest is named."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headstart.registry import Registry, load_plugin, plugins, require_plugins
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word)."""
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is text)."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that `_Loader` would take for numbers."""
+    """Quotes the texts that `_Loader` would take for numbers."""
 
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -38,8 +38,8 @@ for _yaml in (_Loader, _Dumper):
     _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-class Named(BaseModel):
-    """A method by name, with its settings: `fed3r`, or `{name: fed3r, ridge: gcv}`."""
+class NamedPartition(BaseModel):
+    """A partitioner by name, with its settings: `iid`, or `{name: dirichlet, alpha: 0.1}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -113,7 +113,9 @@ class RunConfig(BaseModel):
     domain: str = "domain"
     split: str = "split"
     test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
-    partition: Named | None = Field(None, description="how to make clients; none: the data's own")
+    partition: NamedPartition | None = Field(
+        None, description="how to make clients; none: the data's own"
+    )
     held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
     matched: bool = Field(
         False, description="test each client on outside test samples of its own class frequencies"
@@ -128,7 +130,7 @@ class RunConfig(BaseModel):
     temperature: Literal["training", "left-out"] | float = Field(
         "training",
         description="of a closed-form head's softmax: calibrated on the training loss, or as if "
-        "samples were left out; or a number, and no client is asked",
+        "samples were left out; or a number, and clients send nothing for it",
     )
     pipeline: list[Any] = Field(
         default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
@@ -140,7 +142,7 @@ class RunConfig(BaseModel):
     private: PrivateConfig | None = Field(
         None, description="epsilon, delta, unit, trust: a head with differential privacy"
     )
-    cohort: int = Field(10, ge=1, description="clients a round of training")
+    cohort: int = Field(10, ge=1, description="clients per round of training")
     network: str | None = Field(None, description="to train on images: a network's name")
     pixels: int = Field(32, ge=8, description="side of the images a network trains on")
     batch_norm: Literal["frozen", "average", "local"] = "frozen"
@@ -260,7 +262,7 @@ class _Kinds(Mapping[str, str]):
         return len(gradient.METHODS)
 
 
-def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+def checked(named: NamedPartition, known: Registry[Any], given: int = 0) -> NamedPartition:
     """By the name of the registry; its settings are among its parameters (after `given` ones)."""
     name = known.entry(named.name).name
     parameters = list(inspect.signature(known[name]).parameters)[given:]
@@ -294,24 +296,24 @@ def nearest(word: str, known: list[str]) -> str:
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
-    told = read_plain(path)
+    settings = read_plain(path)
     for change in changes:
-        apply_change(told, change)
-    return make_config(told)
+        apply_change(settings, change)
+    return make_config(settings)
 
 
 def read_plain(path: str | Path) -> dict[str, Any]:
     """The keys and values of a YAML file, as they stand there."""
     try:
-        told = parse_yaml(Path(path).read_text(encoding="utf-8"))
+        settings = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise HeadstartError(f"config: {path} is not YAML: {said}") from None
-    if not isinstance(told, dict):
-        raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
-    return told
+    if not isinstance(settings, dict):
+        raise HeadstartError(f"config: expected keys and values in {path}, got {settings!r}")
+    return settings
 
 
 def parse_yaml(text: str) -> Any:
@@ -319,12 +321,12 @@ def parse_yaml(text: str) -> Any:
     return _Loader(text).get_single_data()
 
 
-def apply_change(told: dict[str, Any], change: str) -> None:
+def apply_change(settings: dict[str, Any], change: str) -> None:
     key, mark, value = change.partition("=")
     if not mark or not key:
         raise HeadstartError(f"change: expected key=value, got {change!r}")
     *path, last = key.split(".")
-    place: Any = told
+    place: Any = settings
     for part in path:
         inner = place.get(part) if isinstance(place, dict) else None
         if isinstance(inner, str):  # `partition: dirichlet` grows settings
@@ -339,14 +341,15 @@ def apply_change(told: dict[str, Any], change: str) -> None:
         raise HeadstartError(f"change: {value!r} is not a YAML value") from None
 
 
-def make_config(told: Mapping[str, Any]) -> RunConfig:
+def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """Checked, or one line that says what is wrong."""
     known = list(RunConfig.model_fields)
-    for key in told:
+    for key in settings:
         if key not in known:
             raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
     try:
-        return RunConfig.model_validate({**told, "plugins": _with_plugins(told.get("plugins"))})
+        files = _with_plugins(settings.get("plugins"))
+        return RunConfig.model_validate({**settings, "plugins": files})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -374,14 +377,14 @@ def _with_plugins(said: Any) -> list[dict[str, str]]:
 def kept_plugins(text: bytes) -> list[PluginFile]:
     """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
     try:
-        told = parse_yaml(text.decode())
-        return [PluginFile.model_validate(one) for one in told.get("plugins", [])]
+        settings = parse_yaml(text.decode())
+        return [PluginFile.model_validate(one) for one in settings.get("plugins", [])]
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
         return []
 
 
 def dump_config(config: RunConfig) -> str:
-    told = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json")
     if not config.plugins:
-        del told["plugins"]
-    return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        del settings["plugins"]
+    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
