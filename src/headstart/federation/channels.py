@@ -17,9 +17,12 @@ from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.pixels import Images
 from headstart.data.rdn import ChannelStatistics, channel_statistics
 from headstart.errors import DataError
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
 
 
 def channels(pixels: Preprocess) -> Step:
@@ -43,7 +46,23 @@ def unit_images(rows: NDArray[Any], mean: Any, std: Any) -> Images:
     return images
 
 
-@register("channels", Tally, discloses="the colours of so few images are told to all clients")
+def _unit(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """Means and deviations of pixels from 0 to 1, of each of three channels."""
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        if (promises.numbers(tally, 6) > clients * (1 + 1e-6)).any():
+            raise broken("expected means and deviations of pixels from 0 to 1")
+
+    return check
+
+
+@register_step(
+    "channels",
+    Tally,
+    discloses="the colours of so few images are told to all clients",
+    promise=_unit,
+    budget="measure",
+)
 def _channels(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     own = channel_statistics(unit_images(client.features, params["mean"], params["std"]))
     return Tally(np.concatenate([own.mean, own.deviation]))

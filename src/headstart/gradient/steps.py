@@ -20,7 +20,8 @@ from torch import Tensor
 
 from headstart import gradient
 from headstart.errors import DataError, HeadstartError
-from headstart.federation.protocol import Arrays, ClientData, Step, register_together
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
+from headstart.gradient import answers as promised
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
@@ -130,7 +131,26 @@ NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how man
 _SHOWS = "a row of {} is a sum of features"
 
 
-@register_together("update", Vectors, discloses=_SHOWS.format("an update"), kept=KEPT, fused=True)
+def _named(job: Job, words: Arrays) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of an update's vectors and numbers."""
+    rows = ("update", *sorted(job.recipe.extra_names))
+    return rows, NUMBERS if _outside(words) is None else (*NUMBERS, *diagnose.SUMS)
+
+
+def _updated(params: Mapping[str, Any], words: Arrays) -> Check:
+    job = Job.of(params["job"])
+    return promised.update_check(job, words, *_named(job, words))
+
+
+@register_together(
+    "update",
+    Vectors,
+    discloses=_SHOWS.format("an update"),
+    kept=KEPT,
+    fused=True,
+    promise=_updated,
+    budget="training",
+)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
@@ -141,8 +161,7 @@ def _update(
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
-    rows = ("update", *sorted(job.recipe.extra_names))
-    names = NUMBERS if at is None else (*NUMBERS, *diagnose.SUMS)
+    rows, names = _named(job, words)
     answers = [_silence(job, rows, names)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:
@@ -215,8 +234,18 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
+def _sloped(params: Mapping[str, Any], words: Arrays) -> Check:
+    return promised.gradient_check(Job.of(params["job"]), words)
+
+
 @register_together(
-    "gradient", Vectors, discloses=_SHOWS.format("a gradient"), kept=KEPT, fused=True
+    "gradient",
+    Vectors,
+    discloses=_SHOWS.format("a gradient"),
+    kept=KEPT,
+    fused=True,
+    promise=_sloped,
+    budget="training",
 )
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from headstart.files import spreadsheet_text
+
 COLUMNS = ("what", "setting", "paper", "ours", "difference", "unit", "note")
 
 
@@ -108,7 +110,8 @@ class Table:
         for row in self.rows:
             cells = [getattr(row, name) if row.ours or name != "mean" else None for name in names]
             values = " ".join(f"{value:.10g}" for value in row.ours)
-            writer.writerow((*("" if v is None else v for v in cells), values, row.note))
+            plain = (*("" if v is None else v for v in cells), values, row.note)
+            writer.writerow(map(spreadsheet_text, plain))
         return text.getvalue()
 
     def json(self) -> str:

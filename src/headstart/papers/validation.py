@@ -14,7 +14,7 @@ import numpy as np
 
 from headstart.data.datasets import Dataset
 from headstart.data.partition import Partition, personal_split
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation.protocol import Arrays, ClientData, Step, register_step
 from headstart.federation.simulator import Simulator
 from headstart.heads.features import RandomFeatures
 from headstart.heads.linear import LinearHead
@@ -67,7 +67,7 @@ def trial(train: Dataset, split: Partition, fraction: float, seed: int) -> Trial
     return Trial(Simulator(clients, seed), federation(train, held, seed))
 
 
-@register("validate", Tally, tests=True)
+@register_step("validate", Tally, tests=True)
 def _validate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[held-out samples, hits of each head]."""
     z, y, heads = client.test_features, client.test_labels, broadcast["weights"]

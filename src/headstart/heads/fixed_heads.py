@@ -1,4 +1,5 @@
-"""Heads that know nothing of the features: fixed directions, one a class, for features to turn to.
+"""Heads that know nothing of the features: fixed directions, one per class, for features to
+turn to.
 
 No feature is sent: such a head depends on the classes, the dimension and a public seed alone.
 """
@@ -21,14 +22,14 @@ from headstart.statistics.rotation import gaussian
 
 
 @dataclass(frozen=True)
-class Frame(ABC):
+class FixedHead(ABC):
     """A frozen target geometry for fine-tuning, made of an orthonormal U, UᵀU = I (d ≥ C)."""
 
     seed: int = 0
 
     title: ClassVar[str]
     statistic: ClassVar[type[ClassSums]] = ClassSums
-    blind: ClassVar[bool] = True  # there is nothing to calibrate
+    data_free: ClassVar[bool] = True  # there is nothing to calibrate
 
     @abstractmethod
     def rows(self, basis: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -40,7 +41,7 @@ class Frame(ABC):
         """The counts of the client's classes, nothing of its features."""
         return ClassSums.measure(features, labels, sums=False, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return 0
 
     def solve(self, total: ClassSums) -> LinearHead:
