@@ -157,10 +157,13 @@ class Search:
     def choose(self) -> Choice:
         """Return the candidate of the highest accuracy on the held-out samples."""
         linear = self._linear()
-        return max(linear, self._random(linear.representation.names), key=_validation)
+        best = max(linear, key=_validation)
+        roots = Representation(best.representation.names, "square root")
+        spread = next(one.total for one in linear if one.representation == roots)
+        return max(best, self._random(roots, spread), key=_validation)
 
-    def _linear(self) -> Choice:
-        """Return the best representation and linear head."""
+    def _linear(self) -> list[Choice]:
+        """Return every representation with every linear head."""
         choices = []
         representations = self._representations()
         for done, representation in enumerate(representations, 1):
@@ -168,7 +171,7 @@ class Search:
             total = clients.total(Fed3R())
             choices += self._tried(clients, total, LINEAR_HEADS, representation)
             self.progress(f"{self.name}: linear heads", done, len(representations))
-        return max(choices, key=_validation)
+        return choices
 
     def _representations(self) -> list[Representation]:
         """Return every feature set alone, and all of them side by side, under every map."""
@@ -177,14 +180,12 @@ class Search:
             groups.append(tuple(self.train))
         return [Representation(group, name) for group in groups for name in MAPS]
 
-    def _random(self, names: tuple[str, ...]) -> Choice:
-        """Return the best of many random features of the square roots of these feature sets.
+    def _random(self, representation: Representation, spread: Any) -> Choice:
+        """Return the best of many random features; `spread` is the total that bandwidths are of.
 
         Bandwidth and λ are chosen with few of them, and λ once more with many.
         """
-        representation = Representation(names, "square root")
         clients = self._clients(representation)
-        spread = clients.total(Fed3R())
 
         def best(dimension: int, factor: float) -> Choice:
             head = Fed3RRandomFeatures(dimension, bandwidth_of(spread, factor), seed=self.seed)
