@@ -25,7 +25,7 @@ from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.nodes import LONGEST, ClientFailure, Node, Registry, online
 from headstart.federation import steps
-from headstart.federation.protocol import ClientData, Step, step_kind, step_names, tallies
+from headstart.federation.protocol import STEPS, ClientData, Step, step_kind, tallies
 from headstart.federation.recorded import Recorded
 from headstart.federation.simulator import Simulator
 from headstart.pipeline.config import make_config, parsed
@@ -100,8 +100,8 @@ def test_a_client_that_is_told_to_be_silent_answers_with_nothing(experiment, nod
 
 
 def test_every_step_says_what_it_is_answered_with():
-    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(step_names())
-    for name in step_names():
+    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(STEPS)
+    for name in STEPS:
         assert step_kind(name).answer is not None
     asked = steps.measure(FedNCM())
     assert step_kind("measure").answer_type(asked) is FedNCM.statistic
@@ -664,6 +664,30 @@ def test_a_run_that_was_cut_short_goes_on(experiment, nodes, tmp_path, monkeypat
         served(FakeGrid(nodes), run_settings(tmp_path))
     assert LinearHead.load(tmp_path / "out" / "model.safetensors")  # of the second upload
     assert served(FakeGrid(nodes), run_settings(tmp_path)).head.digest == digest(experiment.clients)
+
+
+def test_an_upload_with_which_nothing_can_be_solved_is_named_and_the_last_model_stays(
+    nodes, tmp_path, monkeypatch
+):
+    from headstart.errors import SolveError
+    from headstart.heads.fed3r import Fed3R
+
+    solve, calls = Fed3R.solve, []
+
+    def third(head, total):
+        calls.append(total)
+        if len(calls) == 3:
+            raise SolveError("ridge: not positive")
+        return solve(head, total)
+
+    monkeypatch.setattr(Fed3R, "solve", third)
+    assert len(served(FakeGrid(nodes), run_settings(tmp_path)).split.clients) == 5
+    lines = (tmp_path / "out" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    uploads = [event["client"] for event in events if event["event"] == "upload"]
+    unsolved = [event for event in events if event["event"] == "unsolved"]
+    assert [event["clients"] for event in unsolved] == [[uploads[2]]]
+    assert LinearHead.load(tmp_path / "out" / "model.safetensors")
 
 
 def test_a_refused_upload_is_told_why_and_is_not_in_the_total(experiment, nodes, tmp_path):

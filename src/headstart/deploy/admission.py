@@ -40,6 +40,7 @@ CODES = {
     "overlap": "a client of this group is in another one: their difference would show it",
     "small": "a client's own refusal: so few samples would show them",
     "plugin": "a client's own refusal: it has not the server's plugin files",
+    "unreadable": "something went wrong while it was read, such as memory that ran out",
     "budget": "a client's own refusal: so many questions about its samples are enough",
     "train": "a client's own refusal: nobody agreed that this part trains",
     "promise": "an answer that its step did not promise",
@@ -74,6 +75,7 @@ class Contract:
     classes        the most classes of the total
     message_bytes  the largest message; None: what `dimension` and `classes` can need
     largest        the largest magnitude of a feature, where not exact (None: any)
+    norm           the largest Euclidean norm of a sample's features (None: any)
     attempts       tries of one client a minute (None: any)
     plugins        files of code that server and clients must both have: name → SHA-256
     extractor      what makes everybody's features (by its identity); None: they are as they are
@@ -89,6 +91,7 @@ class Contract:
     largest: float | None = None
     attempts: int | None = 60
     clients: Sequence[str] = ()
+    norm: float | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
     labels: str = "integer"
     class_list: Sequence[int | str] = ()
@@ -113,8 +116,10 @@ class Contract:
             if not is_name(client):
                 raise HeadstartError(f"caps: expected names of clients, got {client!r}")
             _natural(f"caps of {client}", cap)
-        if self.largest is not None and not 0 < self.largest < 1e100:
-            raise HeadstartError(f"largest: expected a number above 0, got {self.largest!r}")
+        for name in ("largest", "norm"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1e100:
+                raise HeadstartError(f"{name}: expected a number above 0, got {value!r}")
         if self.labels not in KINDS:
             raise HeadstartError(f"labels: expected {' or '.join(KINDS)}, got {self.labels!r}")
         if self.class_list and kind_of(self._listed) != self.labels:
@@ -170,10 +175,18 @@ class Contract:
         return sum(self.caps.get(client, self.samples) for client in clients_of(who))
 
     def limits(self, who: Who) -> Limits:
+        """What this client's message is held to; a group's is a sum."""
         empty, own = self.empty, getattr(self.head, "feature_map", None)
-        lattice = empty.lattice or (own and own.lattice)  # random features have their own bound
-        bound = lattice.bound if lattice else self.largest
-        return Limits(self.size_limit, self.cap(who), bound, int(empty.dimension))
+        lattice = empty.lattice or (own and own.lattice)  # random features have their own bounds
+        return Limits(
+            bytes=self.size_limit,
+            samples=self.cap(who),
+            bound=lattice.bound if lattice else self.largest,
+            dimension=int(empty.dimension),
+            classes=self.classes,
+            norm=own.norm if own else self.norm,
+            total=len(clients_of(who)) > 1,
+        )
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -246,6 +259,9 @@ class UploadValidator:
             raise
         except WireError as error:
             raise UploadRejected(error.code, str(error).removesuffix(f" [{error.code}]")) from None
+        except Exception as error:  # one bad message is never the end of a collection
+            text = f"message: could not be read ({type(error).__name__})"
+            raise UploadRejected("unreadable", text) from error
         return upload
 
     def _fits(self, upload: Any) -> None:

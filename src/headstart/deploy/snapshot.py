@@ -19,7 +19,7 @@ from headstart.errors import HeadstartError
 from headstart.files import PRIVATE, write_bytes, write_text
 from headstart.statistics.wire import Limits
 
-_LIMITS = Limits(bytes=2**40, samples=2**62)
+_LIMITS = Limits(bytes=2**40, samples=2**62, classes=2**24, total=True)
 
 
 class Snapshot:

@@ -19,7 +19,7 @@ from headstart.data.rdn import ChannelStatistics, channel_statistics
 from headstart.errors import DataError
 from headstart.federation import promises
 from headstart.federation.promises import broken
-from headstart.federation.protocol import Arrays, Check, ClientData, Step, register
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
 from headstart.statistics.wire import Limits
@@ -56,7 +56,7 @@ def _unit(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register(
+@register_step(
     "channels",
     Tally,
     discloses="the colours of so few images are told to all clients",

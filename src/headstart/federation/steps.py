@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headstart import heads
 from headstart.federation import promises
 from headstart.federation.promises import broken
-from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register
+from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
 from headstart.heads.base import settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import TEMPERATURES, LinearHead
@@ -90,7 +90,7 @@ def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register(
+@register_step(
     "measure",
     _statistic,
     discloses="a sum over few samples is nearly those samples",
@@ -119,7 +119,7 @@ def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register("counts", ClassSums, promise=_counted)
+@register_step("counts", ClassSums, promise=_counted)
 def _counts(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     labels = client.labels
     return ClassSums.measure(np.zeros((len(labels), 1)), labels, exact=True, sums=False)
@@ -150,7 +150,7 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register(
+@register_step(
     "calibrate",
     Tally,
     discloses="the loss of one sample is its margin, along any direction the server chooses",
@@ -172,7 +172,7 @@ def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register(
+@register_step(
     "personal",
     Tally,
     discloses="whether one sample is hit says on which side it lies of any plane",

@@ -33,7 +33,7 @@ from headstart.federation.protocol import (
     Check,
     ClientData,
     Step,
-    register,
+    register_step,
     register_view,
 )
 from headstart.federation.steps import through
@@ -202,7 +202,7 @@ def _changed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     return check
 
 
-@register(
+@register_step(
     "refit",
     Vectors,
     discloses="a difference of statistics is a sum of features",

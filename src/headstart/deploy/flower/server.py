@@ -21,6 +21,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from headstart import heads, optional
+from headstart.data.backbones import known_norm
 from headstart.data.datasets import Dataset
 from headstart.deploy.admission import Contract
 from headstart.deploy.flower.collect import Collection, due, tell
@@ -44,7 +45,7 @@ from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import run_pipeline, save
 from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
-from headstart.results import RunResult, SeedResult
+from headstart.results import Point, RunResult, SeedResult
 from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
@@ -100,6 +101,7 @@ def opened(settings: ServerSettings, init: InitHead) -> Ledger:
         samples=settings.samples,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
+        norm=settings.norm or known_norm(settings.extractor),
         plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
         labels=settings.labels,
         class_list=agreed_classes(settings),
@@ -172,6 +174,7 @@ class Server:
         self.output = Output.open(Path(settings.output).expanduser(), ledger.id)
         self.model: LinearHead | None = None
         self._solved_at = 0
+        self._unsolved: list[str] = []  # whose uploads came after the last head that was solved
         self._test: Dataset | None = None
         if settings.test_data:
             _ = self.test  # what cannot be used is better known before anybody is asked
@@ -208,13 +211,20 @@ class Server:
             log.warning("headstart: %s", found.text)
             return
         number = len(self.ledger.members())
+        self._unsolved.append(name)
         self._event("upload", client=name, sha256=found.digest, members=number)
         if due(number, self._solved_at):
             self._solve()
 
     def _solve(self) -> None:
-        self.model = self.output.solved(self.ledger, self.test, self.extractor)
+        """The head of the uploads so far; where there is none, the last one stays."""
+        model = self.output.solved(self.ledger, self.test, self.extractor)
         self._solved_at = len(self.ledger.members())
+        if model is None:
+            self._event("unsolved", clients=self._unsolved)
+            log.warning("headstart: no head can be solved with %s", ", ".join(self._unsolved))
+        else:
+            self.model, self._unsolved = model, []
         point = asdict(self.output.arrivals[-1])
         self._event("solved", **point)
         log.info("headstart: %s", point)
@@ -335,9 +345,9 @@ class Server:
         path = self.output.folder.path / "checkpoint.safetensors"
         return Checkpoint(path, 1, hashlib.sha256(what.encode()).hexdigest())
 
-    def _watch(self, point: Mapping[str, Any]) -> None:
-        self._event("point", **point)
-        log.info("headstart: %s", dict(point))
+    def _watch(self, point: Point) -> None:
+        self._event("point", **point.values())
+        log.info("headstart: %s", point.values())
 
     def _event(self, what: str, **facts: Any) -> None:
         self.output.folder.event(what, **facts)

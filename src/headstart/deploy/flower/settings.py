@@ -72,6 +72,8 @@ class ServerSettings(OfTables):
     output     the folder of the model and the report
     round      the name of this collection of uploads
     bound      the largest feature, in exact mode and out of it
+    norm       the largest Euclidean norm of a sample's features (0: any, unless the extractor's is
+               known)
     samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
     labels     what all labels are: "integer" or "text"
     class_list a text file on the server with the agreed classes, one per line (none: any, but no
@@ -97,6 +99,7 @@ class ServerSettings(OfTables):
     round: str = "1"
     exact: bool = True
     bound: float = 16.0
+    norm: float = 0.0
     precision: str = ""
     samples: int = 100_000
     classes: int = 10_000
