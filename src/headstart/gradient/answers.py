@@ -6,9 +6,9 @@ A step of SGD on cross-entropy over a linear head moves by at most η·G, where
 
 or with ρ₂² for d·ρ², where the norm of a sample is at most ρ₂ (per sample, so per mean of samples
 too), and with momentum m by at most 1/(1 − m) times that. What methods add (control variates,
-momentum of the server, decay) is bounded by what the server sent. An update may be `SLACK` times as
-long as the sum; one that is longer no samples have caused. Of a network, another objective, or where
-no bound of features was agreed, no length is known.
+momentum of the server, decay) is bounded by what the server sent. An update may be `SLACK` times
+as long as the sum; one that is longer no samples have caused. Of a network, another objective, or
+where no bound of features was agreed, no length is known.
 """
 
 from __future__ import annotations
