@@ -593,7 +593,7 @@ def test_who_waits_says_for_whom_and_who_is_done_where_the_model_is(
     silent, *others = [node.name for node in nodes]
     nodes[0].fault = "silent"
     expected = " ".join([silent, *others, "site-z"])
-    told = run_settings(tmp_path, nodes=expected, deadline=1.0)
+    told = run_settings(tmp_path, nodes=expected, deadline=3.0)
     served(FakeGrid(nodes), told)
     assert lines_of(caplog, "waiting") == [
         f"headstart: waiting for {silent} (asked), site-z (not online); 4 of 5 uploads are in"

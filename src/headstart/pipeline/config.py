@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +28,33 @@ from headstart.registry import Registry, load_plugin, plugins, require_plugins
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is text)."""
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word).
+
+    Aliases may repeat a few values, not thousands: each may stand for ten others, and ten lines for
+    more than a machine holds.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _expanded(node, sizes) - len(sizes) > _REPEATED:
+            raise yaml.YAMLError(f"aliases that repeat more than {_REPEATED} values")
+        return node
+
+
+_REPEATED = 10_000
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for, aliases written out; ∞ for one that holds itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = sys.maxsize  # until it is known
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        children = itertools.chain.from_iterable(
+            one if isinstance(one, tuple) else (one,) for one in inner
+        )
+        sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -338,7 +366,7 @@ def apply_change(settings: dict[str, Any], change: str) -> None:
     try:
         place[last] = parse_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise HeadstartError(f"change: {value!r} is not a YAML value") from None
+        raise HeadstartError(f"change: {value!r:.200} is not a YAML value") from None
 
 
 def make_config(settings: Mapping[str, Any]) -> RunConfig:
