@@ -66,7 +66,7 @@ for _yaml in (_Loader, _Dumper):
     _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-class NamedPartition(BaseModel):
+class NamedSettings(BaseModel):
     """A partitioner by name, with its settings: `iid`, or `{name: dirichlet, alpha: 0.1}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -141,7 +141,7 @@ class RunConfig(BaseModel):
     domain: str = "domain"
     split: str = "split"
     test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
-    partition: NamedPartition | None = Field(
+    partition: NamedSettings | None = Field(
         None, description="how to make clients; none: the data's own"
     )
     held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
@@ -177,7 +177,7 @@ class RunConfig(BaseModel):
     shift: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
     )
-    augment: list[Named] | None = Field(
+    augment: list[NamedSettings] | None = Field(
         None, description="of images a network trains on: crop, flip, fedrdn, or one of your own"
     )
     diagnostics: bool = Field(
@@ -290,7 +290,7 @@ class _Kinds(Mapping[str, str]):
         return len(gradient.METHODS)
 
 
-def checked(named: NamedPartition, known: Registry[Any], given: int = 0) -> NamedPartition:
+def checked(named: NamedSettings, known: Registry[Any], given: int = 0) -> NamedSettings:
     """By the name of the registry; its settings are among its parameters (after `given` ones)."""
     name = known.entry(named.name).name
     parameters = list(inspect.signature(known[name]).parameters)[given:]
@@ -300,9 +300,9 @@ def checked(named: NamedPartition, known: Registry[Any], given: int = 0) -> Name
     return named.model_copy(update={"name": name})
 
 
-def _checked_augmentations(said: list[Named]) -> list[Named]:
+def _checked_augmentations(said: list[NamedSettings]) -> list[NamedSettings]:
     """Each once, with settings that it takes; the domain shift has a key of its own."""
-    made: list[Named] = []
+    made: list[NamedSettings] = []
     for one in said:
         name = AUGMENTATIONS.entry(one.name, "augment").name
         if name == DomainShift.name:

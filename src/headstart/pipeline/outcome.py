@@ -14,7 +14,7 @@ from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
 from headstart.federation.disclosure import would_refuse
 from headstart.heads.base import Head
-from headstart.pipeline.config import NamedPartition, RunConfig
+from headstart.pipeline.config import NamedSettings, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
@@ -155,7 +155,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
-    made = experiment.config.partition or NamedPartition(name="natural")
+    made = experiment.config.partition or NamedSettings(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
         made.name,

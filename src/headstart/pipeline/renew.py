@@ -25,7 +25,7 @@ from headstart.federation.protocol import ClientData, perform
 from headstart.federation.simulator import secret_of
 from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.config import NamedPartition, parsed
+from headstart.pipeline.config import NamedSettings, parsed
 from headstart.pipeline.experiment import Experiment, opened, prepare, read_data
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.outcome import ridge_path, settings_of
@@ -157,7 +157,7 @@ def _untested(samples: Dataset) -> ClientData:
 def _of_uploads(folder: RunFolder, head: Head, model: LinearHead) -> SeedResult:
     """The result as far as it is known without anybody's samples."""
     config, sum_, members = folder.config, folder.load_total(head), tuple(folder.members())
-    made = config.partition or NamedPartition(name="natural")
+    made = config.partition or NamedSettings(name="natural")
     before = {row.client: row for row in folder.client_rows()}
     rows = tuple(_client_row(folder, head, name, before.get(name)) for name in members)
     sizes = [row.samples for row in rows if row.samples is not None]
