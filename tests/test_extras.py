@@ -113,8 +113,8 @@ def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, w
     ("words", "what", "extra"),
     [
         (("run", "Fed3R", "--data", "x.csv", "network=small_cnn"), "network: torch", "vision"),
-        (("grid", "feddr", "--data", "x", "--out", "out"), "network: torch", "vision"),
-        (("grid", "time", "--data", "x"), "network: torch", "vision"),
+        (("reproduce", "feddr-table2", "--data", "x", "--out", "o"), "network: torch", "vision"),
+        (("reproduce", "feddr-table4", "--data", "x"), "network: torch", "vision"),
         (
             ("run", "Fed3R", "--data", "x", "writers=[mlflow]"),
             "writers: mlflow-skinny",

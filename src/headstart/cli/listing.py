@@ -16,9 +16,9 @@ from headstart.federation.protocol import OWN_STEPS, STEPS
 from headstart.gradient import METHODS
 from headstart.gradient.objectives import LOSSES, Loss
 from headstart.heads import HEADS
+from headstart.papers import catalogue
 from headstart.pipeline.notation import PERSONAL
 from headstart.registry import PACKAGE, Registry
-from headstart.reproduce import catalogue
 from headstart.statistics.base import PRECISIONS
 
 Row = tuple[str, str, str, str]  # kind, name, from, what it is

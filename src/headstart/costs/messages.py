@@ -1,7 +1,7 @@
-"""What a client sends: bytes on our wire next to the papers' formulas (4 bytes a number).
+"""What a client sends: bytes on our wire next to the papers' formulas (4 bytes per number).
 
 Formulas: Fanì et al. 2025 (table 22), thesis table 3.2, FedCOF table 1. d dimension, D random
-features, C classes, C̄ classes a client.
+features, C classes, C̄ classes per client.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 from headstart.statistics.moments import Moments
 
-BYTES_A_NUMBER = 4
+BYTES_PER_NUMBER = 4
 
 
 def formula_bytes(head: Any, dimension: int, own: float, every: int) -> float:
     """The papers' bytes up for one client that holds `own` of `every` classes."""
-    return BYTES_A_NUMBER * float(head.numbers(dimension, own, every))
+    return BYTES_PER_NUMBER * float(head.paper_upload_size(dimension, own, every))
 
 
 def sync_bytes(dimension: int, classes: int) -> int:

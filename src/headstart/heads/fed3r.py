@@ -66,7 +66,7 @@ class Fed3R:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * (d + 1) / 2 + d * own
 
     def path(self, total: Moments) -> RidgePath:

@@ -8,7 +8,7 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.heads.base import Measurement, some
+from headstart.heads.base import Measurement, require_samples
 from headstart.heads.linear import LinearHead
 from headstart.heads.noisy import unit_head
 from headstart.heads.provenance import provenance
@@ -30,13 +30,13 @@ class FedNCM:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * every
 
     def solve(self, total: ClassSums | NoisySums) -> LinearHead:
         if isinstance(total, NoisySums):
             return unit_head(self, total, total.class_sums())
-        some(total)
+        require_samples(total)
         means = total.class_sums() / total.counts[:, None]
         weights = means / unit_rows(means)[:, None]
         return LinearHead(

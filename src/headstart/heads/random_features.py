@@ -65,7 +65,7 @@ class Fed3RRandomFeatures:
             feature_map=lambda z: self.feature_map(z, inputs),
         )
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return self.dimension * (self.dimension + 1) / 2 + self.dimension * own
 
     @property

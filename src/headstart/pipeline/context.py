@@ -76,7 +76,7 @@ class ModelState:
     @property
     def data_free(self) -> bool:
         """Whether the head began without having seen a feature."""
-        return getattr(self.method, "blind", False)
+        return getattr(self.method, "data_free", False)
 
     @property
     def plain(self) -> Job:
