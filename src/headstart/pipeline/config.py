@@ -67,7 +67,7 @@ for _yaml in (_Loader, _Dumper):
 
 
 class NamedSettings(BaseModel):
-    """A partitioner or an augmentation by name, with its settings: `iid`, or `{name: dirichlet, alpha: 0.1}`."""
+    """What is registered, by its name, with settings: `iid`, `{name: dirichlet, alpha: 0.1}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
