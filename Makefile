@@ -54,10 +54,10 @@ bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 
 bench-rounds: $(VENV)/.all ## head fine-tuning, clients together next to a plain torch loop
 	$(BIN)/python benchmarks/rounds.py
 
-bench-secure: $(VENV)/.all ## secure sums: masks a client, bytes next to the small message's
+bench-secure: $(VENV)/.all ## secure sums: masks per client, bytes next to the small message's
 	$(BIN)/python benchmarks/secure.py
 
-bench-serve: $(VENV)/.all ## uploads through door and ledger; rounds next to Flower's simulation
+bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next to Flower's simulation
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/secure.py
 	$(BIN)/python benchmarks/flower_rounds.py

@@ -25,7 +25,7 @@ from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import Job
 
-SIZES = {  # name: (dimension, classes, samples a client, the bar)
+SIZES = {  # name: (dimension, classes, samples per client, the bar)
     "digits": (64, 10, 14, 5.0),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
 }
@@ -142,11 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of each side and thread setting")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.peak:
-        print(peak(told.peak))
+    args = parser.parse_args()
+    if args.peak:
+        print(peak(args.peak))
         return
-    met = compare(told.rounds)
+    met = compare(args.rounds)
     memory()
     sys.exit(0 if met else 1)
 

@@ -14,7 +14,6 @@ from headstart.pipeline.config import make_config
 from headstart.pipeline.experiment import prepare
 
 COMMANDS = typer.main.get_command(app).commands
-GRIDS = {f"grid {name}": one for name, one in COMMANDS["grid"].commands.items()}
 EVERY = {name: COMMANDS[name] for name in ("fit", "run", "compare")}
 
 
@@ -31,7 +30,7 @@ def shown(command, kind):
 @pytest.mark.parametrize(
     ("commands", "kind"),
     [
-        ({**EVERY, **GRIDS}, SplitOptions),
+        (EVERY, SplitOptions),
         ({**EVERY, "features": COMMANDS["features"]}, FeatureOptions),
         ({**EVERY, **{name: COMMANDS[name] for name in ("evaluate", "predict")}}, ColumnOptions),
     ],

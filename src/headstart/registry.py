@@ -1,4 +1,5 @@
-"""Names for things, one registry a kind: heads, methods, losses, networks, datasets, partitioners.
+"""Names for things, one registry per kind: heads, methods, losses, networks, datasets,
+partitioners, steps.
 
 A registry is filled
 
@@ -28,10 +29,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from headstart.errors import HeadstartError
@@ -96,6 +98,8 @@ class Registry(Mapping[str, T]):
     package  lists what this package brings
     named    the name that an object says it has
     check    refuses, with a `HeadstartError`, a (name, object) that is none of this kind
+    later    names of this package whose modules register them when they are imported: what imports
+             the module, called when the name is first looked up
     """
 
     def __init__(
@@ -106,9 +110,10 @@ class Registry(Mapping[str, T]):
         *,
         named: Callable[[T], str] = natural_name,
         check: Callable[[str, T], None] = lambda name, thing: None,
+        later: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     ) -> None:
         self.kind, self.group = kind, group
-        self._package, self._named, self._check = package, named, check
+        self._package, self._named, self._check, self._later = package, named, check, later
         self._entries: dict[str, Entry[T]] | None = None
         _REGISTRIES.append(self)
 
@@ -190,7 +195,8 @@ class Registry(Mapping[str, T]):
             old = known.get(folded(name))
             if old and old.thing is not thing and not _supersedes(new, old):
                 raise HeadstartError(self._twice(name, old, new))
-            known[folded(name)] = new
+            awaited = old is not None and old.thing is None
+            known[folded(name)] = replace(new, source=old.source) if old and awaited else new
         return thing
 
     def _known(self) -> dict[str, Entry[T]]:
@@ -206,10 +212,22 @@ class Registry(Mapping[str, T]):
             return Entry(name, PACKAGE, qualified(thing), lambda: thing, thing)
 
         known = {folded(name): entry(name, thing) for name, thing in self._package().items()}
+        known |= {folded(name): self._awaited(name, bring) for name, bring in self._later.items()}
         for offered in self._entry_points():
             old = known.get(folded(offered.name))
             known[folded(offered.name)] = self._refused(old, offered) if old else offered
         return known
+
+    def _awaited(self, name: str, bring: Callable[[], object]) -> Entry[T]:
+        """In the place of what a module of this package registers, until it is imported."""
+
+        def load() -> T:
+            bring()
+            thing = self._known()[folded(name)].thing
+            assert thing is not None, f"{self.kind} {name}: its module does not register it"
+            return thing
+
+        return Entry(name, PACKAGE, __name__, load)
 
     def _entry_points(self) -> Iterator[Entry[T]]:
         from importlib.metadata import entry_points

@@ -121,9 +121,9 @@ def test_a_method_nobody_has_written_yet_costs_itself():
 
 
 def test_at_home():
-    assert costs.home_flops("model", PHI, PSI, 25) == pytest.approx(3 * 25 * (PHI + PSI))
-    assert costs.home_flops("head", PHI, PSI, 25) == pytest.approx(25 * (PHI + 3 * PSI))
-    assert costs.home_flops("head", PHI, PSI, 25, cached=True) == pytest.approx(75 * PSI)
+    assert costs.local_flops("model", PHI, PSI, 25) == pytest.approx(3 * 25 * (PHI + PSI))
+    assert costs.local_flops("head", PHI, PSI, 25) == pytest.approx(25 * (PHI + 3 * PSI))
+    assert costs.local_flops("head", PHI, PSI, 25, cached=True) == pytest.approx(75 * PSI)
 
 
 def test_a_client_is_expected_in_a_share_of_the_rounds():

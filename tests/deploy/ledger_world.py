@@ -48,19 +48,19 @@ def signed(data: bytes) -> bytes:
 def trap(shift=0.5, d=DIMENSION) -> bytes:
     """An exact factor that is whole where the wire looks (diag A and B), and nowhere else.
 
-    Its two rows are a root of [[4 s], [s 4]], its four samples of one class sum to nothing.
+    Its rows are a root of [[4 s], [s 4]], its three samples of one class sum to nothing.
     """
     from headstart.statistics import wire
 
     root = np.linalg.cholesky(np.array([[4.0, shift], [shift, 4.0]])).T
-    rows = np.zeros((2, d))
-    rows[:, :2] = root
+    rows = np.zeros((3, d))
+    rows[:2, :2] = root
     arrays = {
         "dimension": np.array(d, np.int64),
         "classes": np.zeros(1, np.int64),
-        "counts": np.array([4], np.int64),
+        "counts": np.array([3], np.int64),
         "z": np.concatenate([row[i:] for i, row in enumerate(rows)]),
-        "y": np.zeros((2, 1)),
+        "y": np.array([[0.0], [0.0], [3**0.5]]),
         "bound": np.array(8.0),
     }
     return wire.encode("factor", arrays)

@@ -68,6 +68,7 @@ def test_a_contract_is_plain_values_and_back():
         ({"message_bytes": 0}, "message_bytes"),
         ({"attempts": 0}, "attempts"),
         ({"largest": float("nan")}, "largest"),
+        ({"norm": -1.0}, "norm"),
         ({"step": {"head": "nope", "settings": {}, "exact": True, "bound": 1.0}}, "head"),
     ],
 )
@@ -136,8 +137,9 @@ def test_caps_register_nobody_and_the_registered_need_none():
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
 def test_labels_that_no_file_can_hold(text):
     payload = upload_of(1, labels=[text] * 11)
-    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, payload) == "classes"
-    UploadValidator(contract_of()).check("a", ROUND, upload_of(1, labels=["ü\U0001f600"] * 11))
+    validator = UploadValidator(contract_of(labels="text"))
+    assert code_of(validator.check, "a", ROUND, payload) == "classes"
+    validator.check("a", ROUND, upload_of(1, labels=["ü\U0001f600"] * 11))
 
 
 def test_a_stale_round():
@@ -253,6 +255,51 @@ def test_factors_at_the_bound_in_full_dimension_pass_both_ways(monkeypatch):
     wholeness.check(one)
 
 
+def lone_direction(k, m):
+    """An exact factor of two samples with A = [[k m], [m m²/k]], the last one nearly whole."""
+    row = np.zeros(DIMENSION)
+    row[:2] = np.sqrt(k), m / np.sqrt(k)
+    arrays = {
+        "dimension": np.array(DIMENSION),
+        "classes": np.array([0]),
+        "counts": np.array([2]),
+        "z": np.concatenate([row, np.zeros(DIMENSION - 1)]),
+        "y": np.array([[0.0], [2**0.5]]),
+        "bound": np.array(8.0),
+    }
+    return wire.encode("factor", arrays)
+
+
+def test_whole_numbers_of_nobody_are_refused_where_rounding_cannot_tell():
+    """10⁶ and 10⁶ + 4 with a product of 10⁶ + 2: a determinant of −4, in a message of rank one."""
+    validator = UploadValidator(contract_of())
+    validator.check("a", ROUND, lone_direction(2 * 1000**2, 2 * 1000 * 1002))
+    payload = lone_direction(10**6, 10**6 + 2)
+    hs.Moments.from_bytes(payload, validator.contract.limits("a"))  # float64 sees nothing
+    assert code_of(validator.check, "a", ROUND, payload) == "impossible"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ZeroDivisionError("x"), IndexError("y")])
+def test_whatever_goes_wrong_while_an_upload_is_read_is_its_refusal(monkeypatch, error):
+    validator = UploadValidator(contract_of())
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(hs.Moments, "from_bytes", fail)
+    with pytest.raises(UploadRejected, match=type(error).__name__) as caught:
+        validator.check("a", ROUND, upload_of(1))
+    assert caught.value.code == "unreadable"
+
+
+def test_a_norm_of_the_contract():
+    validator = UploadValidator(contract_of(norm=10.0))
+    validator.check("a", ROUND, upload_of(1))
+    short = UploadValidator(contract_of(norm=1.0))
+    assert code_of(short.check, "a", ROUND, upload_of(1)) == "bound"
+    short.check(("a", "b"), ROUND, upload_of(1, labels=[]))
+
+
 # -- how often ---------------------------------------------------------------------------------
 
 
@@ -335,6 +382,15 @@ def test_the_simulator_counts_those_who_would_refuse(counts):
 
 
 def test_the_limit_of_a_client_is_its_own():
-    assert contract_of(caps={"a": 7}).limits("a") == hs.Limits(
-        contract_of().size_limit, 7, 8.0, DIMENSION
+    assert contract_of(caps={"a": 7}, classes=9, norm=3.0).limits("a") == hs.Limits(
+        contract_of(classes=9).size_limit, 7, 8.0, DIMENSION, 9, 3.0
+    )
+    assert contract_of().limits(("a", "b")).total
+
+
+def test_random_features_have_a_norm_of_their_own():
+    head = hs.Fed3RRandomFeatures(dimension=9, bandwidth=1.0)
+    assert contract_of(head, exact=False).limits("a").norm == pytest.approx(2**0.5)
+    UploadValidator(contract_of(head, exact=False)).check(
+        "a", ROUND, upload_of(1, head, exact=False)
     )

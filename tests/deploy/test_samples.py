@@ -112,14 +112,6 @@ def test_what_is_damaged_is_read_again(node, reads, tmp_path, damage):
     assert path.read_bytes() == data
 
 
-def test_without_a_private_folder_nothing_is_kept(node, reads, tmp_path):
-    before = set(tmp_path.rglob("*"))
-    for _ in range(2):
-        samples.load_samples(NodeSettings(**{**node, "folder": ""}))
-    assert len(reads) == 2
-    assert set(tmp_path.rglob("*")) == before
-
-
 def test_an_error_is_that_of_the_reader_every_time(node, reads):
     for _ in range(2):
         with pytest.raises(DataError, match="expected samples of client 'nobody'"):

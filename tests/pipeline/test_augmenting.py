@@ -128,7 +128,7 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (2, 3):
+        if (point.phase, point.round) == (2, 3):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -22,14 +22,14 @@ from headstart.federation.simulator import Simulator
 from headstart.gradient import refit
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import tensors
-from headstart.pipeline import training
+from headstart.pipeline import local, training
 from headstart.pipeline.checkpoint import Checkpoint
 from headstart.pipeline.config import dump_config, make_config, parsed
 from headstart.pipeline.context import ModelState
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.local import planned
-from headstart.pipeline.run import run_config, simulate
+from headstart.pipeline.run import check_pipeline, run_config, simulate
 
 DIGITS = {
     "data": "digits",
@@ -230,6 +230,44 @@ def test_rates_inside_a_method_follow_the_learning_rate_unless_they_are_given(
     results = result_of(digits, f"Fed3R + {method}-20")
     assert results.accuracy > results.curve[0].accuracy - 0.02
     assert own(results) > shared(results) - 0.005
+
+
+def test_the_settings_of_trainings_are_in_the_result_as_they_were_used(
+    digits, pictures, monkeypatch
+):
+    used, begin, evaluate = [], training.begin, local.evaluate
+
+    def begun(job, params):
+        used.append(job.training.rate)
+        return begin(job, params)
+
+    def alone(context, state, job=None, home=None):
+        used.extend([job.training.rate] if job else [])
+        evaluate(context, state, job, home)
+
+    monkeypatch.setattr(training, "begin", begun)
+    monkeypatch.setattr(local, "evaluate", alone)
+    cases = [
+        (digits, "Fed3R + FedAvg-1(ψ) + FP-2(ψ)", {"lr": 0.001, "epochs": 1, "batch": 50}),
+        (digits, "OLL(none + pFedMe-1) + FP-3", {"lr": 0.1, "inner_rate": 0.1}),
+        (digits, "Fed3R + FedProx-1(lr=0.3, mu=2)", {"lr": 0.3, "mu": 2}),
+        (pictures, "Fed3R-FT(FedAvg-1(f, lr=0.01)) + FP-1(ψ)", {"lr": 0.01, "momentum": None}),
+    ]
+    for experiment, text, expected in cases:
+        used.clear()
+        settings = result_of(experiment, text).settings
+        phases = {key: said for key, said in settings.items() if key.startswith("phase ")}
+        assert [said["lr"] for said in phases.values()] == used
+        first = phases["phase 1"]
+        assert {key: first.get(key) for key in expected} == expected
+        assert list(phases)[1:] in ([], ["phase 3" if "OLL" in text else "phase 2"])
+
+
+@pytest.mark.parametrize("how", ["prior", "ridge"])
+def test_a_head_that_has_seen_no_features_is_not_personalized_in_closed_form(digits, how):
+    with pytest.raises(HeadstartError, match=f"^{how}: expected a head that has seen features"):
+        check_pipeline(digits.context(), parsed(f"ETF + {how}"))
+    check_pipeline(digits.context(), parsed(f"ETF + FedAvg-1(ψ) + {how}"))
 
 
 @pytest.mark.parametrize("frame", ["ETF", "Orthonormal"])

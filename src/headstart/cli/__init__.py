@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headstart import __version__
-from headstart.cli import deploy, grid, ledger, models, runs
+from headstart.cli import deploy, ledger, models, runs
 from headstart.cli.interrupt import Commands
 from headstart.cli.plugins import with_plugins
 from headstart.cli.reproduce import reproduce
@@ -30,7 +30,6 @@ app = typer.Typer(
 )
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(grid.app, name="grid")
 for _command in (
     *(runs.demo, runs.run, runs.compare, runs.fit),
     *(models.evaluate, models.predict, models.features, models.export),

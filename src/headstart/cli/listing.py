@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headstart.data.augment import AUGMENTATIONS
@@ -13,12 +13,13 @@ from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.data.datasets import DATASETS
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
+from headstart.federation.protocol import OWN_STEPS, STEPS
 from headstart.gradient import METHODS
 from headstart.gradient.objectives import LOSSES, Loss
 from headstart.heads import HEADS
+from headstart.papers import catalogue
 from headstart.pipeline.notation import PERSONAL
 from headstart.registry import PACKAGE, Registry
-from headstart.reproduce import catalogue
 from headstart.statistics.base import PRECISIONS
 
 Row = tuple[str, str, str, str]  # kind, name, from, what it is
@@ -38,16 +39,20 @@ def rows() -> Iterator[Row]:
         yield "extractor", name, PACKAGE, f"of sentences: {what}"
     yield from _registered(AUGMENTATIONS, _first_line)
     yield from _registered(DATASETS, _first_line)
+    texts = {name: text for name, (_, text) in OWN_STEPS.items()}  # ours are not imported for this
+    yield from _registered(STEPS, lambda kind: str(kind.about), texts)
     for name, one in catalogue().items():
         yield "reproduction", name, PACKAGE, f"{one.paper}: {one.title}"
     for name, what in PRECISIONS.items():
         yield "precision", name, PACKAGE, what
 
 
-def _registered(registry: Registry[Any], describe: Callable[[Any], str]) -> Iterator[Row]:
+def _registered(
+    registry: Registry[Any], describe: Callable[[Any], str], texts: Mapping[str, str] | None = None
+) -> Iterator[Row]:
     for entry in registry.entries():
         try:
-            what = describe(entry.load())
+            what = (texts or {}).get(entry.name) or describe(entry.load())
         except HeadstartError as error:
             what = str(error)
         yield registry.kind, entry.name, entry.source, what

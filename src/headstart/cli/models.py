@@ -47,7 +47,7 @@ def evaluate(
     say(f"accuracy           {found.accuracy:.4f}")
     say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
     for pair in found.worst_pairs(5):
-        say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
+        say(f"mistake            {pair.true} as {pair.predicted}: {pair.samples}")
 
 
 @with_options

@@ -106,6 +106,32 @@ class SplitOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class PrivacyOptions:
+    """Differential privacy of the released head."""
+
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε: a private head (see docs/differential.md)")
+    ] = None
+    delta: Annotated[float | None, typer.Option(help="δ of the promise (1e-5)")] = None
+    unit: Annotated[
+        str | None, typer.Option(help="whom it protects: one sample, or one client (sample)")
+    ] = None
+    trust: Annotated[
+        str | None, typer.Option(help="who adds the noise: server, secure-sum, client (server)")
+    ] = None
+
+    def put(self, told: dict[str, Any]) -> None:
+        """Into the settings, on top of what they say."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {name: value for name, value in said.items() if value is not None}
+        before = told.get("private") or {}
+        if given and "epsilon" not in {**before, **given}:
+            raise HeadstartError(f"{next(iter(given))}: expected epsilon with it, got none")
+        if given:
+            told["private"] = {**before, **given}
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command, whose groups of options typer sees field by field."""
     hints = get_type_hints(command, include_extras=True)
@@ -126,10 +152,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    del run.__wrapped__  # whose own signature would be shown
-    return run
+    return showing(run, shown)
+
+
+def showing(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The wrapper of a command, of which typer sees these parameters and not the wrapped one's."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return command
 
 
 def _parameters(kind: Any) -> list[inspect.Parameter]:
@@ -156,7 +187,11 @@ def config_of(base: Mapping[str, Any], *groups: Any) -> Any:
     """`base` with what was said on top: options, then key=value; checked."""
     from headstart.pipeline.config import apply_change, make_config
 
-    told, given = dict(base), _said(*groups)
+    told = dict(base)
+    for group in groups:
+        if isinstance(group, PrivacyOptions):
+            group.put(told)
+    given = _said(*(group for group in groups if not isinstance(group, PrivacyOptions)))
     changes = given.pop("change", [])
     made = (
         given.pop("partition", None),

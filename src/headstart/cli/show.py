@@ -56,6 +56,10 @@ def _cells(run: SeedResult, personal: bool) -> list[str]:
 
 
 def show_end(results: Sequence[RunResult], folder: Path) -> None:
+    for result in results:
+        if result.runs[0].privacy:
+            said = "; ".join(f"{what}: {text}" for what, text in result.runs[0].privacy.facts[:5])
+            say(f"{result.pipeline}: {said}")
     for run in (result.runs[0] for result in results):
         if run.head and run.pooled and run.pooled.digest:
             federated, pooled = run.head.digest, run.pooled.digest

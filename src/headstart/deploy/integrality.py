@@ -6,6 +6,10 @@ not needed: if some A_ij is ε away from a whole number, then for v of random ze
 at least ε/2 away in row i with probability 1/2 (of v with v_j = 0 and v with v_j = 1 one shows it;
 after Freivalds 1977). With 40 vectors that nobody outside knows, one in 10¹² gets through. A
 message that does not pass them is multiplied out: rounding is never a reason to refuse.
+
+Whole numbers may still be nobody's: [A Bᵀ; B diag g] must be positive, and of rank n at most. The
+wire looks at that in float64, which cannot tell 0 from −1/2⁵³. Where few features make it cheap it
+is decided here, in whole numbers.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ from numpy.typing import NDArray
 from headstart.errors import WireError
 from headstart.statistics.exact import FACTOR_ROWS
 from headstart.statistics.moments import Moments
-from headstart.statistics.parts import Factor
+from headstart.statistics.parts import Factor, Gram
 
 _VECTORS = 40
 _STRIPE = 64
 _LARGEST = 0.2  # a fold of FACTOR_ROWS rows refuses 0.25, rounding included
+_DECIDED = 80  # features and classes together
 
 
 class Integrality:
@@ -33,12 +38,14 @@ class Integrality:
         self._probes = rng.integers(0, 2, (dimension, _VECTORS)).astype(np.float64)
 
     def check(self, upload: Any) -> None:
-        """`WireError` (integral) for an exact factor whose products are not whole."""
+        """`WireError`: integral, for products that are not whole; impossible, for nobody's."""
         if not isinstance(upload, Moments) or upload.lattice is None:
             return
         for part in upload._parts:
             if isinstance(part, Factor) and len(part):
                 self._check(part)
+        if upload.dimension + len(upload.classes) <= _DECIDED and not _possible(upload.whole()):
+            raise WireError("impossible", "exact statistics: not the moments of any samples")
 
     def _check(self, factor: Factor) -> None:
         rows, labels = factor.rows(), factor.labels()
@@ -50,6 +57,33 @@ class Integrality:
         for start in range(0, rows.shape[1], _STRIPE):
             if _distance(rows[:, start : start + _STRIPE].T @ rows[:, start:]) > allowed:
                 raise WireError("integral", "exact factor: its products are not whole numbers")
+
+
+def _possible(gram: Gram) -> bool:
+    """Whether the joint Gram is positive and of rank n at most, by elimination without fractions.
+
+    (Bareiss 1968: every entry stays a minor, a whole number, and a pivot has the sign of a
+    principal one.)
+    """
+    upper = np.triu(gram.a)
+    a = upper + np.triu(upper, 1).T
+    left = np.block([[np.diag(gram.counts), gram.b], [gram.b.T, a]]).astype(object)
+    n, pivots, last = int(gram.counts.sum()), 0, 1
+    while left.size:
+        diagonal = np.diagonal(left)
+        if (diagonal < 0).any():
+            return False
+        at = int(np.argmax(diagonal > 0))
+        if diagonal[at] == 0:
+            return not left.any()
+        pivots += 1
+        if pivots > n:
+            return False
+        kept = np.arange(len(left)) != at
+        row, pivot = left[at, kept], left[at, at]
+        left = (left[np.ix_(kept, kept)] * pivot - np.outer(row, row)) // last
+        last = pivot
+    return True
 
 
 def _distance(values: NDArray[np.float64]) -> float:

@@ -16,9 +16,12 @@ from headstart.data.augment.fedrdn import ChannelStatistics, averaged_channels
 from headstart.data.image_samples import ImageSamples
 from headstart.data.samples import blocks
 from headstart.errors import DataError
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
 
 _BLOCK = 1024  # images at a time
 
@@ -33,7 +36,23 @@ def received_channels(values: NDArray[np.float64]) -> ChannelStatistics:
     return ChannelStatistics(values[:3], values[3:])
 
 
-@register("channels", Tally, discloses="the colours of so few images are told to all clients")
+def _unit(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """Means and deviations of pixels from 0 to 1, of each of three channels."""
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        if (promises.numbers(tally, 6) > clients * (1 + 1e-6)).any():
+            raise broken("expected means and deviations of pixels from 0 to 1")
+
+    return check
+
+
+@register_step(
+    "channels",
+    Tally,
+    discloses="the colours of so few images are told to all clients",
+    promise=_unit,
+    budget="measure",
+)
 def _channels(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     samples = client.samples
     if not isinstance(samples, ImageSamples):

@@ -17,6 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from headstart.errors import DataError, HeadstartError
+from headstart.federation.promises import sound
 from headstart.federation.protocol import Answer, Arrays, ClientData, Step, added, chosen, step_kind
 from headstart.federation.simulator import Simulator, pack_memories, unpack_memories
 from headstart.optional import require
@@ -84,6 +85,11 @@ class RayFederation:
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Answer]:
         """Each client's answer, worker by worker as they come."""
+        yield from sound(self._answers(step, broadcast, cohort), step, broadcast)
+
+    def _answers(
+        self, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
+    ) -> Iterator[Answer]:
         kind = step_kind(step.name).answer_type(step)
         for _, found in self._done("answers", step, broadcast, cohort):
             for name, data, down in found:
@@ -97,7 +103,7 @@ class RayFederation:
         parts = {}
         for names, (data, up, down) in self._done("total", step, broadcast, cohort):
             parts[tuple(names)] = Answer(tuple(names), kind.from_bytes(data), up, down)
-        return added(parts[names] for names in sorted(parts))
+        return added(sound((parts[names] for names in sorted(parts)), step, broadcast))
 
     def _done(
         self, work: str, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None

@@ -9,7 +9,7 @@ classes the client has and those it lacks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.data.samples import ArraySamples, Samples, blocks
-from headstart.federation.protocol import Arrays, ClientData, Step, register_together
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
 from headstart.gradient.losses import frequencies
@@ -28,6 +30,7 @@ from headstart.gradient.steps import Job, groups, heard, positions
 from headstart.gradient.terms import towards_given
 from headstart.heads.base import choice, flag, number
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
 
 METHODS = ("sgd", "ditto")
 _BLOCK, _NUMBERS = 1024, 2**19  # samples tested at a time, and the numbers in them
@@ -75,7 +78,27 @@ def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     return table[0], table[1:]
 
 
-@register_together("home", Tally)
+def _tested(params: Mapping[str, Any], words: Arrays) -> Check:
+    """Hits of every test on three parts; of those from outside the server knows the size."""
+    tests, outside = Home(**params["home"]).tests, len(words.get("outside/labels", ()))
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        wide = replace(limits, samples=max(limits.samples, outside))
+        promises.hits(tally, 3, tests, wide, clients)
+        if tally.values[1] + tally.values[2] > outside * clients:
+            raise broken(f"expected at most the {outside} samples from outside")
+
+    return check
+
+
+@register_together(
+    "home",
+    Tally,
+    discloses="whether one sample is hit says on which side it lies of any plane",
+    tests=True,
+    promise=_tested,
+    budget="personal",
+)
 def _home(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Tally]]:

@@ -26,12 +26,15 @@ from numpy.typing import NDArray
 from headstart import heads
 from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError
+from headstart.federation import promises
 from headstart.federation.protocol import (
+    EXTRACTOR,
     Answer,
     Arrays,
+    Check,
     ClientData,
     Step,
-    register,
+    register_step,
     register_view,
 )
 from headstart.federation.steps import through
@@ -43,6 +46,7 @@ from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.moments import Moments
 from headstart.statistics.parts import Gram
 from headstart.statistics.vectors import Vectors
+from headstart.statistics.wire import Limits
 
 _BLOCK = 256  # samples through the network at a time
 ACCEPTED = "accepted"
@@ -177,7 +181,31 @@ def _last_accepted(
     return 0, np.zeros(1)
 
 
-@register("refit", Vectors, discloses="a difference of statistics is a sum of features")
+def _changed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """[triangle of A], B, g of the features that the broadcast extractor makes; a tag of 48 bits.
+
+    How large the features of a network may be is not known.
+    """
+    head = heads.make(params["head"], dict(params["settings"]))
+    model, every = build(Spec.of(params[EXTRACTOR])), len(broadcast["classes"])
+    mapped = getattr(head, "feature_map", None)
+    d = mapped.dimension if mapped else model.extracted_dimension
+    size = (d * (d + 1) // 2 if head.statistic is Moments else 0) + every * d + every
+
+    def check(answer: Vectors, limits: Limits, clients: int) -> None:
+        promises.shape(answer, ("change",), ("tag",), size)
+        promises.count(answer.number("tag"), clients * 2**48, "tag")
+
+    return check
+
+
+@register_step(
+    "refit",
+    Vectors,
+    discloses="a difference of statistics is a sum of features",
+    promise=_changed,
+    budget="training",
+)
 def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
     statistic = head.measure(*client.samples.read(), secret=client.secret)

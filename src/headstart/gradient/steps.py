@@ -21,7 +21,8 @@ from torch import Tensor
 from headstart import gradient
 from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError, HeadstartError
-from headstart.federation.protocol import Arrays, ClientData, Step, register_together
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
+from headstart.gradient import answers as promised
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
@@ -131,7 +132,26 @@ NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how man
 _SHOWS = "a row of {} is a sum of features"
 
 
-@register_together("update", Vectors, discloses=_SHOWS.format("an update"), kept=KEPT, fused=True)
+def _named(job: Job, words: Arrays) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of an update's vectors and numbers."""
+    rows = ("update", *sorted(job.recipe.extra_names))
+    return rows, NUMBERS if _outside(words) is None else (*NUMBERS, *diagnose.SUMS)
+
+
+def _updated(params: Mapping[str, Any], words: Arrays) -> Check:
+    job = Job.of(params["job"])
+    return promised.update_check(job, words, *_named(job, words))
+
+
+@register_together(
+    "update",
+    Vectors,
+    discloses=_SHOWS.format("an update"),
+    kept=KEPT,
+    fused=True,
+    promise=_updated,
+    budget="training",
+)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
@@ -142,8 +162,7 @@ def _update(
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
-    rows = ("update", *sorted(job.recipe.extra_names))
-    names = NUMBERS if at is None else (*NUMBERS, *diagnose.SUMS)
+    rows, names = _named(job, words)
     answers = [_silence(job, rows, names)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:
@@ -216,8 +235,18 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
+def _sloped(params: Mapping[str, Any], words: Arrays) -> Check:
+    return promised.gradient_check(Job.of(params["job"]), words)
+
+
 @register_together(
-    "gradient", Vectors, discloses=_SHOWS.format("a gradient"), kept=KEPT, fused=True
+    "gradient",
+    Vectors,
+    discloses=_SHOWS.format("a gradient"),
+    kept=KEPT,
+    fused=True,
+    promise=_sloped,
+    budget="training",
 )
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays

@@ -12,7 +12,7 @@ from headstart.errors import HeadstartError
 from headstart.registry import QUALIFIED, Registry, folded
 
 C = TypeVar("C", bound=type[Any])
-_PARTS = ("name", "title", "statistic", "measure", "numbers", "solve")
+_PARTS = ("name", "title", "statistic", "measure", "paper_upload_size", "solve")
 
 
 def _package() -> dict[str, type[Any]]:

@@ -36,8 +36,9 @@ class Head(Protocol[T]):
     @property
     def statistic(self) -> type[T]: ...
     def measure(self, features: ArrayLike, labels: ArrayLike, **how: Any) -> T: ...
-    def numbers(self, d: int, own: float, every: int) -> float:
-        """What the papers count up from a client with `own` of `every` classes (4 bytes each)."""
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
+        """Return how many numbers the papers count as sent by a client that has `own` of `every`
+        classes (4 bytes each)."""
         ...
 
     def solve(self, total: T) -> LinearHead: ...
@@ -48,7 +49,7 @@ def settings(head: Any) -> dict[str, Any]:
     return dataclasses.asdict(head)
 
 
-def some(total: Statistic) -> None:
+def require_samples(total: Statistic) -> None:
     """Refuse to solve from nothing."""
     if total.samples == 0:
         raise SolveError("total: expected at least one sample, got none")
@@ -63,10 +64,12 @@ def number(name: str, value: Any, least: float = 0.0, *, strict: bool = False) -
 
 
 def flag(name: str, value: Any) -> None:
+    """Refuse a parameter that is neither true nor false."""
     if not isinstance(value, bool):
         raise HeadstartError(f"{name}: expected true or false, got {value!r}")
 
 
 def choice(name: str, value: Any, options: tuple[str, ...]) -> None:
+    """Refuse a parameter that is none of the options."""
     if value not in options:
         raise HeadstartError(f"{name}: expected one of {', '.join(options)}, got {value!r}")

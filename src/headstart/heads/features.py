@@ -55,6 +55,11 @@ class RandomFeatures:
         """|φ| ≤ √(2/D): a bound of its own, so that no bit of the lattice is wasted."""
         return Lattice(float(np.sqrt(2.0 / self.dimension)))
 
+    @property
+    def norm(self) -> float:
+        """‖φ‖² = 2/D·Σ cos² ≤ 2."""
+        return float(np.sqrt(2.0))
+
     def __call__(
         self, features: NDArray[Any], inputs: Lattice | None = None
     ) -> NDArray[np.float64]:

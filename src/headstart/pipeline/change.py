@@ -19,6 +19,7 @@ from headstart.report import write_report
 def add(path: str | Path, client: str, data: str, progress: Progress = silent) -> LinearHead:
     """Measure a new client's samples and put them into the total and the model."""
     folder, client = RunFolder(Path(path)), readable(client)
+    _refuse_private(folder)
     config, head = folder.config, folder.head()
     _settle(folder, head, progress)
     members, sources = folder.members(), folder.sources()
@@ -52,6 +53,7 @@ def forget(
         write_report(load_results(Path(path)), Path(path))
         return model
     folder, client = RunFolder(Path(path)), readable(client)
+    _refuse_private(folder)
     head = folder.head()
     known = client in folder.strangers() or folder.upload_path(client).exists()
     settled = _settle(folder, head, progress)
@@ -85,6 +87,14 @@ def _settle(folder: RunFolder, head: Any, progress: Progress) -> LinearHead | No
         before = _save(folder, head.solve(total), total, folder.members(), folder.sources())
         folder.event("settle", total=total.digest(), superseded=before)
     return _shown(folder, head, progress)
+
+
+def _refuse_private(folder: RunFolder) -> None:
+    if folder.config.private is not None:
+        raise HeadstartError(
+            f"run: {folder.path} holds a private release, which cannot be changed or recalled; a "
+            "new run on other clients is a new release, with noise and a budget of its own"
+        )
 
 
 def _shown(folder: RunFolder, head: Any, progress: Progress) -> LinearHead:

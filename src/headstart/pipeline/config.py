@@ -67,6 +67,23 @@ class FederationConfig(BaseModel):
         return self.group_size is not None
 
 
+class PrivateConfig(BaseModel):
+    """Differential privacy of the released head; the fields of `PrivacyPlan`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: float
+    delta: float = 1e-5
+    unit: Literal["sample", "client"] = "sample"
+    trust: Literal["server", "secure-sum", "client"] = "server"
+    classes: list[int] | list[str] | None = Field(
+        None, description="agreed beforehand; none: those of the server's own test set"
+    )
+    samples: int | None = Field(None, description="planned; none: as many as there are")
+    clip: float | None = Field(None, description="samples a client counts for (unit: client)")
+    colluding: int = Field(0, description="members that may side with the server (secure-sum)")
+    mean: bool = Field(True, description="take out what all samples share, by a first message")
+
+
 class PluginFile(BaseModel):
     """A file of a user's own code, as it was when the run began."""
 
@@ -119,6 +136,9 @@ class RunConfig(BaseModel):
     federation: FederationConfig = Field(
         default_factory=lambda: FederationConfig.model_validate({}),
         description="engine, group_size, secure",
+    )
+    private: PrivateConfig | None = Field(
+        None, description="epsilon, delta, unit, trust: a head with differential privacy"
     )
     cohort: int = Field(10, ge=1, description="clients a round of training")
     network: str | None = Field(None, description="to train on images: a network's name")
@@ -194,6 +214,8 @@ class RunConfig(BaseModel):
             object.__setattr__(self, "partition", made)
         if self.federation.secure and not (self.federation.grouped and self.exact):
             raise ValueError("secure: expected exact sums of groups; give group_size and exact")
+        if self.private is not None and not self.exact:
+            raise ValueError("private: expected exact sums, to which whole noise is added")
         return self
 
     @property

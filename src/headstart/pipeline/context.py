@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.samples import Samples
+from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
@@ -26,7 +27,7 @@ from headstart.pipeline.augmenting import ImageRecord
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.progress import Progress, silent
-from headstart.results import Arrival, Epoch, PersonalScores
+from headstart.results import Arrival, Epoch, PersonalScores, Point
 from headstart.statistics import wire
 from headstart.statistics.exact import bound_for
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from headstart.pipeline.checkpoint import Checkpoint
 
 Params = dict[str, NDArray[Any]]
-Point = Mapping[str, Any]
 _MARGIN = 4.0  # a client's features may be larger than those of the test set
 DIAGNOSED = 500  # test samples that every client of a round looks at
 
@@ -76,7 +76,7 @@ class ModelState:
     @property
     def data_free(self) -> bool:
         """Whether the head began without having seen a feature."""
-        return getattr(self.method, "blind", False)
+        return getattr(self.method, "data_free", False)
 
     @property
     def plain(self) -> Job:
@@ -98,11 +98,14 @@ class Holdings:
 
     @classmethod
     def of(cls, federation: Federation) -> Holdings:
-        """Asked of every client; sums say no more than their members' mean."""
+        """Asked of every client; sums say no more than their members' mean.
+
+        Where clients are private nothing is known.
+        """
         samples: dict[str, float] = {}
         own: dict[str, float] = {}
         shown: dict[Any, int] = {}
-        for answer in federation.answers(steps.counts()):
+        for answer in _counted(federation):
             statistic, members = answer.statistic, len(answer.clients)
             present = statistic.counts > 0
             for name in answer.clients:
@@ -123,6 +126,13 @@ class Holdings:
         return [self.samples.get(name, 0.0) for name in cohort]
 
 
+def _counted(federation: Federation) -> list[Answer]:
+    try:
+        return list(federation.answers(steps.counts()))
+    except StepRefusedError:
+        return []
+
+
 @dataclass(eq=False)
 class PipelineContext:
     federation: Federation
@@ -139,11 +149,12 @@ class PipelineContext:
     sent: dict[str, float] = field(default_factory=dict)  # bytes of each client's message for it
     messages: dict[str, str] = field(default_factory=dict)  # SHA-256 of each
     total: Any = None  # of all messages, where nothing follows the head
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[Point] = field(default_factory=list)
     personal: PersonalScores | None = None
     epochs: list[Epoch] | None = None
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     notes: list[str] = field(default_factory=list)  # what a reader of the results must know
+    trainings: list[dict[str, Any]] = field(default_factory=list)  # settings of each, as resolved
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
         default_factory=lambda: (None, {}), init=False, repr=False
     )
@@ -247,12 +258,11 @@ class PipelineContext:
         phase: int,
         round_: int,
         accuracy: float | None,
-        more: Mapping[str, float] | None = None,
+        diagnosis: Mapping[str, float] | None = None,
     ) -> None:
-        """One more point of the curve; `more`: what else is known of its round."""
+        """Add a point to the curve; `diagnosis`: what else is known of its round."""
         costs = self.meter.costs(len(self.federation.clients))
-        known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
-        self.curve.append({**known, **(more or {})})
+        self.curve.append(Point(phase, round_, accuracy, **costs, diagnosis=diagnosis or None))
         self.watch(self.curve[-1])
 
     def received(self, answer: Answer) -> Answer:
@@ -270,7 +280,7 @@ class PipelineContext:
     def progress_made(self) -> dict[str, Any]:
         """What a checkpoint keeps of a run besides its training."""
         return {
-            "curve": self.curve,
+            "curve": [asdict(point) for point in self.curve],
             "meter": asdict(self.meter),
             "domains": self.domains,
             "notes": self.notes,
@@ -278,7 +288,7 @@ class PipelineContext:
 
     def restore(self, made: Mapping[str, Any]) -> None:
         """Be as when `progress_made` gave this."""
-        self.curve[:] = made["curve"]
+        self.curve[:] = [Point(**point) for point in made["curve"]]
         self.meter = Meter(**made["meter"])
         self.domains = made.get("domains")
         self.notes[:] = made.get("notes", [])

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from headstart import optional
 from headstart.costs import (
-    BYTES_A_NUMBER,
+    BYTES_PER_NUMBER,
     formula_bytes,
     formula_flops,
-    home_flops,
+    local_flops,
     measure_flops,
     round_bytes,
     sample_flops,
@@ -55,7 +55,7 @@ class Meter:
             from headstart.gradient.flops import extractor_flops
 
             size, images = config.pixels, context.images
-            rows = 6 * BYTES_A_NUMBER * len(context.federation.clients) * bool(images.table)
+            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(images.table)
             return cls(
                 up=images.up,
                 down=images.down,
@@ -129,8 +129,8 @@ class Meter:
         once = replace(job, training=replace(job.training, epochs=1))
         self.counted += visit_flops(once, context.shape)[0] * epochs * samples
         what = (job.train, self._mapped(context, job, samples), head_flops(job.spec), epochs)
-        self.flops += samples * home_flops(*what, cached=job.spec.network is None)
-        self.formula_flops += samples * home_flops(*what)
+        self.flops += samples * local_flops(*what, cached=job.spec.network is None)
+        self.formula_flops += samples * local_flops(*what)
 
     def _mapped(self, context: PipelineContext, job: Job, samples: float) -> float:
         """F_φ with dD for random features; of kept features these are made once a visit."""

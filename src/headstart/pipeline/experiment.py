@@ -36,6 +36,7 @@ from headstart.pipeline.inputs import (
     read,
     read_images,
 )
+from headstart.pipeline.private import masked_size, private_federation
 from headstart.progress import Progress, silent
 from headstart.statistics.exact import bound_for
 
@@ -238,7 +239,7 @@ def opened(
     *,
     in_memory: bool = False,
 ) -> Federation:
-    """The engine that the settings name, in groups and behind masks where they say so."""
+    """The engine that the settings name, in groups, behind masks and noise where they say so."""
     how = config.federation
     federation = open_federation(
         how.engine,
@@ -248,14 +249,25 @@ def opened(
         remote=None if in_memory else functools.partial(RemoteClient, dump_config(config)),
         **how.settings,
     )
-    if how.group_size is None:
+    size = masked_size(config, len(clients))
+    federation = _grouped(config, federation, size, test)
+    if config.private is None:
         return federation
-    if not how.secure:
-        return Grouped(federation, how.group_size, seed=config.seed)
+    return private_federation(federation, config.private, clients, test)
+
+
+def _grouped(
+    config: RunConfig, federation: Federation, size: int | None, test: Samples
+) -> Federation:
+    shared = config.private is not None and config.private.trust == "secure-sum"
+    if size is None:
+        return federation
+    if not (config.federation.secure or shared):
+        return Grouped(federation, size, seed=config.seed)
     from headstart.privacy.masked import Masked
 
     # The list of classes is agreed beforehand: the server's own test set has them.
-    return Masked(federation, how.group_size, np.unique(test.labels), seed=config.seed)
+    return Masked(federation, size, np.unique(test.labels), seed=config.seed)
 
 
 def make_partition(config: RunConfig, train: Labelled) -> Partition:

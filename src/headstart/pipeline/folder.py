@@ -27,7 +27,7 @@ from urllib.parse import quote
 from headstart import heads
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Answer, Step
-from headstart.files import write_bytes, write_text
+from headstart.files import append_line, write_bytes, write_text
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, dump_config, kept_plugins, read_config
 from headstart.registry import require_plugins
@@ -113,8 +113,9 @@ class RunFolder:
     def event(self, what: str, **facts: Any) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         try:
-            with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps({"time": now, "event": what, **facts}) + "\n")
+            append_line(
+                self.path / "events.jsonl", json.dumps({"time": now, "event": what, **facts})
+            )
         except OSError as error:
             raise HeadstartError(f"output: cannot write in {self.path}: {error.strerror}") from None
 

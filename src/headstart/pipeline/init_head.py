@@ -15,6 +15,7 @@ from headstart.heads.random_features import bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
 from headstart.pipeline.arrivals import collected
 from headstart.pipeline.context import ModelState, Params, PipelineContext
+from headstart.pipeline.private import note_head
 
 if TYPE_CHECKING:
     from headstart.pipeline.phases import InitHead
@@ -37,11 +38,17 @@ def check(phase: InitHead, context: PipelineContext, state: ModelState) -> Model
     return ModelState(method=heads.HEADS[phase.name])
 
 
-def run(phase: InitHead, context: PipelineContext) -> ModelState:
-    """The model as it begins, and the first point of the curve."""
+def run(
+    phase: InitHead,
+    context: PipelineContext,
+    state: ModelState,
+    number: int = 0,
+    resume: object = None,
+) -> ModelState:
+    """Return the model as it begins; the curve has its first point."""
     params = _network_params(context)
     state = _random(context, params) if phase.name == "none" else _solved(phase, context, params)
-    context.point(0, 0, context.accuracy(state))
+    context.point(number, 0, context.accuracy(state))
     return state
 
 
@@ -71,6 +78,8 @@ def _solved(phase: InitHead, context: PipelineContext, params: Params) -> ModelS
     method = made(phase.name, dict(phase.settings), context, params)
     sum_ = collected(context, method, *measuring(context, method, params))
     context.meter.measured(context, method)
+    if context.config.private:
+        note_head(context, method.name)
     leverage = leverage_of(context, method, sum_)
     with threads.for_size(sum_.dimension):
         head = method.solve(sum_)
@@ -111,7 +120,7 @@ def measuring(context: PipelineContext, head: Any, params: Params) -> tuple[Step
 def leverage_of(context: PipelineContext, head: Any, sum_: Any) -> Leverage:
     """Of the samples on their own scores, where a head knows it and something asks for it."""
     asked = context.config.personal or context.config.temperature == "left-out"
-    if not asked or not hasattr(head, "leverage"):
+    if not asked or context.config.private or not hasattr(head, "leverage"):
         return Leverage()
     with threads.for_size(sum_.dimension):
         return cast(Leverage, head.leverage(sum_))
@@ -123,6 +132,9 @@ def calibrated(
     """With the temperature of the lowest training loss over the federation, or the stated one."""
     from dataclasses import replace
 
+    if context.config.private:
+        context.note("Not calibrated: losses of training samples are no part of the release.")
+        return head
     stated = context.config.temperature
     if not isinstance(stated, str):
         return replace(head, temperature=stated)

@@ -259,6 +259,14 @@ def _about(how: Extraction, network: Any) -> dict[str, Any]:
     }
 
 
+def describe(how: Extraction, *, small: bool = False) -> dict[str, Any]:
+    """What a head would remember of this extractor, without any samples.
+
+    `small`: images are smaller than the network's input.
+    """
+    return _about(how, _reader(how, None) if how.text else _network(how, small))
+
+
 def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any:
     """The extractor a head was made with; another one's features would mean nothing to it."""
     from headstart.data.backbones import extractor

@@ -16,22 +16,35 @@ from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.steps import Job, broadcast
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.personalize import linear_head, need_tests, scored
+from headstart.pipeline.personalize import linear_head, need_tests
 from headstart.pipeline.phases import Phase
-from headstart.pipeline.rates import rate_scale
-from headstart.pipeline.training import one_name, only_part, trainable, trained_part
-from headstart.results import Epoch
+from headstart.pipeline.training import (
+    one_name,
+    only_part,
+    rate_scale,
+    settings_of,
+    trainable,
+    trained_part,
+)
+from headstart.results import Epoch, PersonalScores
 
 BATCH, EPOCHS = 64, 25
 
 
 def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Every setting of training alone."""
-    planned(phase, context, replace(state, spec=context.spec(None)))
+    job, home = planned(phase, context, replace(state, spec=context.spec(None)))
+    context.trainings.append({**settings_of(job), "epochs": home.epochs})
     return state
 
 
-def run(phase: Phase, context: PipelineContext, state: ModelState, number: int) -> ModelState:
+def run(
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int,
+    resume: object = None,
+) -> ModelState:
     """Every client trains alone, and is tested before and after."""
     state = trainable(context, state)
     job, home = planned(phase, context, state)
@@ -113,8 +126,9 @@ def evaluate(
         raise NoAnswerError("personal: expected an answer of some client, got none")
     for name in answered:
         sizes, hits = results(own[name])
-        rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
-    context.personal = scored(rows)
+        rows[name] = np.array([sizes[0], results(shared[name])[1][0, 0], hits[-1, 0]])
+    scores = PersonalScores.of(rows, ("global", "personal"))
+    context.personal = replace(scores, final="personal")
     if home.every_epoch:
         context.epochs = by_epoch(own)
 

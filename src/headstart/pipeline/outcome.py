@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,17 @@ from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.privacy.statement import Statement
 from headstart.results import (
     ClientSummary,
     Confusion,
     DataSummary,
     HeadSummary,
-    Point,
     Pooled,
     RidgePath,
     SeedResult,
     SplitSummary,
 )
-
-_COSTS = ("up", "down", "flops", "counted", "formula_up", "formula_flops")
 
 
 def seed_result(
@@ -43,9 +41,7 @@ def seed_result(
 ) -> SeedResult:
     """What one pipeline found. `more`: what only its runner knows (pooled data, failures, time)."""
     shared = [
-        point["accuracy"]
-        for point in context.curve
-        if pipeline.phases[point["phase"]].kind != "full"
+        point.accuracy for point in context.curve if pipeline.phases[point.phase].kind != "full"
     ]
     tested = _scores(context, state) if shared[-1] is not None else None
     return SeedResult(
@@ -54,8 +50,8 @@ def seed_result(
         seed=context.config.seed,
         data=data,
         split=split,
-        settings=settings_of(context.config),
-        curve=tuple(map(_point, context.curve)),
+        settings={**settings_of(context.config), **_of_trainings(pipeline, context)},
+        curve=tuple(context.curve),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
         head=None if state.method is None else head_summary(context, state),
@@ -64,10 +60,16 @@ def seed_result(
         domains=context.domains,
         confusion=None if tested is None else _confusion(tested),
         notes=tuple(context.notes),
+        privacy=_promised(state),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
         **more,
     )
+
+
+def _promised(state: ModelState) -> Statement | None:
+    about = state.head.provenance.get("private") if state.head else None
+    return None if about is None else Statement.of_plain(about)
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
@@ -78,13 +80,10 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
     return plain
 
 
-def _point(point: Mapping[str, Any]) -> Point:
-    known = {"phase", "round", "accuracy", *_COSTS}
-    diagnosis = {key: value for key, value in point.items() if key not in known}
-    costs = {key: point[key] for key in _COSTS}
-    return Point(
-        point["phase"], point["round"], point["accuracy"], **costs, diagnosis=diagnosis or None
-    )
+def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any]:
+    """ "phase 1": its learning rate and so on, the defaults too."""
+    numbers = [number for number, phase in enumerate(pipeline.phases) if phase.trains]
+    return {f"phase {at}": said for at, said in zip(numbers, context.trainings, strict=True)}
 
 
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
@@ -178,11 +177,11 @@ def client_rows(
         rows.append(
             ClientSummary(
                 name,
+                experiment.images.clients.get(name),
                 len(client.samples),
                 own,
                 None if sent is None else round(sent),
                 None if method is None else formula_bytes(method, d, own, every),
-                experiment.images.clients.get(name),
             )
         )
     return tuple(rows)

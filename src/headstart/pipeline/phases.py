@@ -9,18 +9,21 @@ by `check`, before anything runs; two phases are equal when the same was said of
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from headstart.errors import HeadstartError
 from headstart.registry import NAME, QUALIFIED, folded
 
 if TYPE_CHECKING:
+    from headstart.pipeline.checkpoint import Saved
     from headstart.pipeline.context import ModelState, PipelineContext
 
 Value = bool | int | float | str
@@ -32,7 +35,7 @@ _SETTING = re.compile(r"[^\W\d]\w*")
 _BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class Phase:
     """What was said of one phase: a method by name, its part and rounds, its settings."""
 
@@ -42,6 +45,7 @@ class Phase:
     settings: Mapping[str, Value]
 
     kind: ClassVar[str] = ""
+    module: ClassVar[str] = ""  # of this package, with `check` and `run`
     says: ClassVar[str] = ""  # what such a phase is, for messages
     counts: ClassVar[str] = ""  # what its number counts; empty: it has neither number nor part
 
@@ -51,15 +55,14 @@ class Phase:
         if isinstance(part, str):
             part = PARTS.get(folded(part), part)
         own = folded(name) if isinstance(name, str) and folded(name) in _OWNERS else name
-        for key, value in {
-            "name": own,
-            "part": part,
-            "rounds": rounds,
-            "settings": dict(settings),
-        }.items():
+        values = (own, part, rounds, dict(settings))
+        for key, value in zip(("name", "part", "rounds", "settings"), values, strict=True):
             object.__setattr__(self, key, value)
         for fault in self._faults():
             raise HeadstartError(f"pipeline: {fault}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, self.part, self.rounds))
@@ -124,16 +127,23 @@ class Phase:
 
     def check(self, context: PipelineContext, state: ModelState) -> ModelState:
         """Refuse what cannot be done, before anything is; what is known of the model after it."""
-        raise NotImplementedError
+        return cast("ModelState", self._work().check(self, context, state))
 
     def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+        self,
+        context: PipelineContext,
+        state: ModelState,
+        number: int,
+        resume: Saved | None = None,
     ) -> ModelState:
-        """Carry it out as phase `number`, from a checkpoint's state where there is one."""
-        raise NotImplementedError
+        """Carry it out as phase `number`, from a checkpoint where there is one; the model after."""
+        return cast("ModelState", self._work().run(self, context, state, number, resume))
+
+    def _work(self) -> ModuleType:
+        """Imported when it is first needed: what trains needs torch."""
+        return importlib.import_module(f"headstart.pipeline.{self.module}")
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class InitHead(Phase):
     """A head solved from one message per client; without one, a random head (`none`).
 
@@ -141,46 +151,16 @@ class InitHead(Phase):
     """
 
     kind: ClassVar[str] = "init"
+    module: ClassVar[str] = "init_head"
     says: ClassVar[str] = "an initial head"
-    __hash__ = Phase.__hash__
 
     def __init__(self, head: Any = "none", **settings: Value) -> None:
         name, own = head_words(head)
         self._say(name, None, None, {**own, **settings})
 
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import init_head
 
-        return init_head.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import init_head
-
-        return init_head.run(self, context)
-
-
-class _Trains(Phase):
-    """Rounds of a federated algorithm."""
-
-    counts: ClassVar[str] = "rounds"
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import training
-
-        return training.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import training
-
-        return training.run(self, context, state, number, resume)
-
-
-@dataclass(frozen=True, init=False, eq=True)
-class FineTune(_Trains):
+@dataclass(frozen=True, init=False, eq=False)
+class FineTune(Phase):
     """Training of the whole model, of its extractor or of its head, by all clients together.
 
     `refit` (Fed3R-FT): a closed-form head whose statistics follow the extractor as it trains, and
@@ -192,8 +172,9 @@ class FineTune(_Trains):
     refit: InitHead | None
 
     kind: ClassVar[str] = "train"
+    module: ClassVar[str] = "training"
+    counts: ClassVar[str] = "rounds"
     says: ClassVar[str] = "training"
-    __hash__ = Phase.__hash__
 
     def __init__(
         self,
@@ -236,13 +217,13 @@ class FineTune(_Trains):
         return f"{str(self.refit).partition('(')[0]}-FT({', '.join(inside)})"
 
 
-@dataclass(frozen=True, init=False, eq=True)
-class PersonalizePartly(_Trains):
+class PersonalizePartly(Phase):
     """Training in which a part of the model stays with each client: `part` names that part."""
 
     kind: ClassVar[str] = "personal"
+    module: ClassVar[str] = "training"
+    counts: ClassVar[str] = "rounds"
     says: ClassVar[str] = "partial personalization"
-    __hash__ = Phase.__hash__
 
     def __init__(
         self,
@@ -255,41 +236,27 @@ class PersonalizePartly(_Trains):
         self._say(method_name(method), part, rounds, settings)
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class PersonalizeClosedForm(Phase):
     """Only local labels (`oll`), the local prior, or the residual ridge: no step is taken."""
 
     kind: ClassVar[str] = "closed"
+    module: ClassVar[str] = "personalize"
     says: ClassVar[str] = "closed-form personalization"
-    __hash__ = Phase.__hash__
 
     def __init__(self, name: str = "oll", **settings: Value) -> None:
         self._say(name, None, None, settings)
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import personalize
-
-        return personalize.check_closed(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import personalize
-
-        return personalize.run_closed(self, context, state)
 
     def __str__(self) -> str:
         return "OLL" if self.name == "oll" else super().__str__()
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class PersonalizeFully(Phase):
     """Each client trains alone, from the model it has, by SGD or Ditto."""
 
     kind: ClassVar[str] = "full"
+    module: ClassVar[str] = "local"
     says: ClassVar[str] = "full personalization"
     counts: ClassVar[str] = "epochs"
-    __hash__ = Phase.__hash__
 
     def __init__(
         self,
@@ -300,18 +267,6 @@ class PersonalizeFully(Phase):
         **settings: Value,
     ) -> None:
         self._say(method, part, epochs, settings)
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import local
-
-        return local.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import local
-
-        return local.run(self, context, state, number)
 
     def __str__(self) -> str:
         return self._written("FP", *([self.name] if self.name != "sgd" else []))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from headstart.pipeline import init_head
 from headstart.pipeline.checkpoint import Saved
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.phases import FineTune, InitHead, Phase
-from headstart.pipeline.rates import rate_scale
 
 BATCH, ROUNDS = 50, 50
 ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
@@ -32,12 +31,14 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     spec = context.spec(None)
     job, _ = planned(context, replace(state, spec=spec), phase)
     _ = job.names  # which refuses a part that this model has not
+    context.trainings.append(settings_of(job))
     head = phase.refit if isinstance(phase, FineTune) else None
     if head is not None:
         if not context.config.network:
             raise HeadstartError("refit: expected an extractor that trains, got features")
         init_head.check(head, context, state)
         can_refit(heads.make(head.name))
+        state = replace(state, method=heads.HEADS[head.name])
     return _after(replace(state, spec=spec), phase, job)
 
 
@@ -68,7 +69,7 @@ def run(
     def save() -> None:
         if context.checkpoint:
             made, running = context.progress_made(), refitted.running if refitted else None
-            context.checkpoint.save(number, where, federation.snapshot(), made, running)
+            context.checkpoint.save(Saved(number, where, federation.snapshot(), made, running))
 
     if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
         save()
@@ -90,8 +91,8 @@ def run(
         if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
             save()
         context.progress(str(phase), where.round, plan.rounds)
-    at = context.curve[-1]["phase"], context.curve[-1]["round"]
-    if where.round < plan.rounds and at != (number, where.round):  # stopped early
+    last_point = context.curve[-1].phase, context.curve[-1].round
+    if where.round < plan.rounds and last_point != (number, where.round):  # stopped early
         context.point(number, where.round, context.accuracy(now) if whole else None)
     if refitted is not None:
         now = refitted.finished(now)
@@ -162,6 +163,25 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
         )
     assert state.spec is not None
     return Job(phase.name, state.spec, training, part, settings), plan
+
+
+def settings_of(job: Job) -> dict[str, Any]:
+    """The settings of a training, defaults too, as the notation says them."""
+    said = {field: name for name, field in ALIASES.items()}
+    training = {said.get(key, key): value for key, value in asdict(job.training).items()}
+    return {**training, **(job.settings or {})}
+
+
+def rate_scale(state: ModelState, part: str) -> float:
+    """By what a method's own rates (0.1) are multiplied: 0.1 after a closed-form head, 0.1 by OLL.
+
+    A head that trains alone after a closed form takes the second tenth in any case (FedCOF's linear
+    probing, 0.001): at the temperature T of a closed-form head, a step on its logits is larger by
+    1/T². A frame (ETF) knows nothing of the features: what trains towards it begins anew.
+    """
+    if state.method is None or state.data_free:
+        return 0.1 if state.oll else 1.0
+    return 0.01 if part == "head" or state.oll else 0.1
 
 
 def trained_part(context: PipelineContext, phase: Phase) -> Part:

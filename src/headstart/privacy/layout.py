@@ -107,7 +107,10 @@ class Layout:
         return np.concatenate(pieces).astype(np.int64, copy=False).view(np.uint64)
 
     def restore(self, vector: NDArray[np.uint64], samples: int) -> Any:
-        """The statistic of a summed vector, with every check of an upload."""
+        """The statistic of a summed vector, with every check of an upload.
+
+        Agreed classes of which nobody has samples are left out; sums for them are refused.
+        """
         arrays: dict[str, Array] = {
             "dimension": np.array(self.dimension, np.int64),
             "classes": wire.pack_labels(self.classes),
@@ -117,8 +120,24 @@ class Layout:
         for name, shape in self.parts.items():
             start, end = end, end + int(np.prod(shape))
             arrays[name] = numbers[start:end].reshape(shape)
-        limits = Limits(samples=samples, bound=self.bound, dimension=self.dimension)
+        limits = Limits(
+            samples=samples,
+            bound=self.bound,
+            dimension=self.dimension,
+            classes=len(self.classes),
+            total=True,
+        )
+        arrays |= self._shown(arrays)
         return (Moments if self.gram else ClassSums).from_arrays(arrays, limits)
+
+    def _shown(self, arrays: Arrays) -> dict[str, Array]:
+        """What stands by class, without the classes whose count is 0."""
+        absent = arrays["counts"] == 0
+        rows = [name for name in self.parts if name != "a"]
+        if any(arrays[name][absent].any() for name in rows):
+            raise WireError("impossible", "secure sum: sums for a class without samples")
+        shown: dict[str, Array] = {name: arrays[name][~absent] for name in rows}
+        return shown | {"classes": wire.pack_labels(self.classes[~absent])}
 
     def check(self, statistic: Any) -> None:
         """Refuse a statistic that does not fit, before anything of it is sent."""

@@ -142,6 +142,7 @@ def _render(
         "models": models_of(entries[:1]),
         "bits": sections.same_bits(entries),
         "reveals": sections.reveals(entries),
+        "promises": sections.promises(entries),
         "failures": [failure for run in runs_of(entries) for failure in run.failures],
         "differing": summary.differing(entries),
         "common": summary.common(entries),

@@ -100,7 +100,7 @@ class Means(NamedTuple):
 def means(result: RunResult) -> Means:
     return Means(
         result.over_seeds(lambda run: run.balanced_accuracy),
-        result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None),
+        result.pooled_accuracy,
         result.over_seeds(lambda run: run.head.bytes_per_client if run.head else None),
         result.over_seeds(lambda run: run.head.formula_bytes_per_client if run.head else None),
         result.over_seeds(lambda run: run.data.samples),

@@ -185,6 +185,8 @@ def unpack_rows(name: str, arrays: Arrays) -> NDArray[Any]:
     if coarse != (scale is not None) or (scale is not None and not (scale > 0).all()):
         raise WireError("arrays", f"{name}: coarse rows, and only they, come with positive scales")
     if scale is not None:
+        largest = np.abs(rows.astype(np.float32)).max(axis=1, initial=0.0)
+        check_scales(f"{name}_scale", largest, rows.dtype, scale)
         return rows * scale[:, None].astype(np.float64)
     return rows.astype(np.int64 if rows.dtype.kind == "i" else np.float64)
 
@@ -194,6 +196,33 @@ def rounding(rows: NDArray[Any], scale: NDArray[np.float32] | None) -> NDArray[n
     if scale is None:
         return np.zeros(len(rows))
     return scale.astype(np.float64) * (0.5 if rows.dtype.kind == "i" else 2.0**-11)
+
+
+def check_scales(
+    name: str, largest: NDArray[Any], dtype: np.dtype[Any], scale: NDArray[np.float32]
+) -> None:
+    """A row's scale fits its `largest` number: a larger one would only widen its rounding.
+
+    (Below 1e-37 float32 has few digits left, and a scale may fit badly.)
+    """
+    full = 127.0 if dtype.kind == "i" else 1.0
+    fits = (largest >= full * (1 - 2.0**-9)) & (largest <= full * (1 + 2.0**-9))
+    if not (fits | (largest == 0) | (scale < 1e-37)).all():
+        raise WireError("impossible", f"{name}: expected one that fits the row's largest number")
+
+
+def lattice_norm(lattice: Lattice, dimension: int, limits: Limits) -> float | None:
+    """The largest norm of a sample in lattice units, where each feature was rounded."""
+    if limits.norm is None:
+        return None
+    return limits.norm / lattice.step * (1 + 1e-6) + np.sqrt(dimension) / 2
+
+
+def check_norms(name: str, sums: NDArray[Any], counts: NDArray[Any], norm: float) -> None:
+    """‖Σz‖ ≤ g·ρ₂ in every row."""
+    size = np.sqrt(np.einsum("ij,ij->i", sums, sums, dtype=np.float64))
+    if (size > counts * norm).any():
+        raise WireError("bound", f"{name}: a sum is beyond its samples of norm {norm:g}")
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:

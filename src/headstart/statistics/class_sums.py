@@ -20,16 +20,19 @@ from headstart.statistics.base import (
     ROWS,
     Slots,
     check_alike,
+    check_norms,
     check_precision,
     check_samples,
     fingerprint,
     grown,
+    lattice_norm,
     pack_rows,
     remaining,
+    rounding,
     unpack_rows,
 )
-from headstart.statistics.exact import LEVELS, Lattice, check_total
-from headstart.statistics.wire import CLASSES, Arrays, Field, Limits, Schema, lattice_of
+from headstart.statistics.exact import LEVELS, MOST_SAMPLES, Lattice, check_total
+from headstart.statistics.wire import CLASSES, OWN, Arrays, Field, Limits, Schema, lattice_of
 
 Array = NDArray[Any]
 SQUARES = ("none", "diagonal", "spherical")
@@ -181,18 +184,17 @@ class ClassSums:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
-        limits = limits or Limits()
+        limits = limits or OWN
         wire.checked("class-sums", arrays, _SUMS_SCHEMA["class-sums"])
-        classes = wire.unpack_labels(arrays["classes"])
-        counts = wire.check_counts(arrays["counts"], limits, len(classes))
+        classes = wire.labels_of(arrays, limits)
+        counts = wire.check_counts(arrays, limits, len(classes))
         lattice = lattice_of(arrays, limits)
         tables = {n: unpack_rows(n, arrays) for n in ("sums", "squares") if n in arrays}
         dimension = wire.dimension_of(arrays, limits)
         result = cls(dimension, classes, counts, tables, lattice)
         _check_sums(result, limits)
-        shown = counts > 0
-        tables = {name: table[shown] for name, table in tables.items()}
-        return replace(result, classes=classes[shown], counts=counts[shown], tables=tables)
+        _check_squares(result, Rounding.of(arrays, limits.total))
+        return result
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: float32 unless said otherwise; exact statistics are always sent whole."""
@@ -202,8 +204,11 @@ class ClassSums:
 
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self:
-        """Decode and check one message; `WireError`, with a stable code, when it is refused."""
-        _, arrays = wire.decode(data, _SUMS_SCHEMA, limits or Limits())
+        """Decode and check a message; `WireError`, with a stable code, when it is refused.
+
+        `limits`: as of `Moments.from_bytes`.
+        """
+        _, arrays = wire.decode(data, _SUMS_SCHEMA, limits or OWN)
         return cls.from_arrays(arrays, limits)
 
 
@@ -242,7 +247,7 @@ def _summed(dimension: int, tables: dict[str, Array]) -> int:
 
 
 def _check_sums(stat: ClassSums, limits: Limits) -> None:
-    """Schwarz: (Σz)² ≤ g·Σz² in each class; whole and of equal parity on a lattice."""
+    """Shapes and types; and what samples within the bounds can sum to, without `abs` (−2⁶³)."""
     d, classes = stat.dimension, len(stat.classes)
     widths = {"sums": (d,), "squares": (1, d)}
     for name, table in stat.tables.items():
@@ -250,34 +255,88 @@ def _check_sums(stat: ClassSums, limits: Limits) -> None:
             raise WireError("shape", f"{name}: expected {classes} rows of {d}, got {table.shape}")
         if (table.dtype.kind == "i") != stat.exact:
             raise WireError("dtype", f"{name}: expected whole numbers in exact mode only")
-        if table[stat.counts == 0].any():
-            raise WireError("impossible", f"{name}: sums for a class without samples")
-    bound = LEVELS if stat.exact else limits.bound
-    sums, squares = stat.tables.get("sums"), stat.tables.get("squares")
-    if sums is not None and bound is not None:
-        most = stat.counts[:, None] * bound * (1 + 1e-6) + 1e-9
-        if (np.abs(sums) > most).any():
-            raise WireError("bound", f"sums: beyond their samples within ±{bound:g}")
+    if stat.samples * _summed(d, stat.tables) > MOST_SAMPLES and stat.exact:
+        raise WireError("counts", f"counts: {stat.samples} samples could leave 62 bits")
+    bound = LEVELS if stat.exact else limits.bound and limits.bound * (1 + 1e-6)
+    sums, squares, counts = stat.tables.get("sums"), stat.tables.get("squares"), stat.counts
     if squares is not None and (squares < 0).any():
         raise WireError("impossible", "squares: expected none below 0")
-    if squares is not None and bound is not None:
-        largest = stat.counts[:, None] * (_summed(d, stat.tables) * float(bound) ** 2) * (1 + 1e-6)
-        if (squares > largest).any():
-            raise WireError("bound", f"squares: beyond their samples within ±{bound:g}")
-    if sums is not None and squares is not None:
-        _check_squares(stat, sums, squares)
+    if bound is not None:
+        _check_within("sums", sums, counts[:, None] * bound, bound)
+        room = counts[:, None] * (_summed(d, stat.tables) * bound**2)
+        _check_within("squares", squares, room, bound)
+    norm = lattice_norm(stat.lattice, d, limits) if stat.lattice else limits.norm
+    if norm is not None:
+        norm *= 1 + 1e-6
+        if sums is not None:
+            check_norms("sums", sums, counts, norm)
+        if squares is not None and (squares.sum(1, dtype=np.float64) > counts * norm**2).any():
+            raise WireError("bound", f"squares: beyond their samples of norm {norm:g}")
 
 
-def _check_squares(stat: ClassSums, sums: Array, squares: Array) -> None:
-    width = squares.shape[1]
+def _check_within(name: str, table: Array | None, most: Array, bound: float) -> None:
+    if table is not None and ((table > most).any() or (table < -most).any()):
+        raise WireError("bound", f"{name}: beyond their samples within ±{bound:g}")
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far a message's precision can have moved its tables.
+
+    `sums`: of each row, in its own units; `relative`: of sums and squares, for their size;
+    `least`: of a square, where float32 ends.
+    """
+
+    sums: NDArray[np.float64]
+    relative: float
+    least: float
+
+    @classmethod
+    def of(cls, arrays: Arrays, total: bool) -> Rounding:
+        sums, squares = arrays.get("sums"), arrays.get("squares")
+        if sums is None or squares is None or sums.dtype.kind == "i" == squares.dtype.kind:
+            return cls(np.zeros(len(arrays["counts"])), 0.0, 0.0)
+        if total:  # of float16 or int8 messages, whatever it is kept in itself
+            reach = np.sqrt(arrays["counts"] * squares.sum(axis=1, dtype=np.float64))
+            return cls(reach / 254, 1e-2, 1e-12)
+        n = int(arrays["counts"].sum())
+        unit = 2.0**-24 if 4 in (sums.dtype.itemsize, squares.dtype.itemsize) else 2.0**-53
+        least = 1e-37 if squares.dtype.itemsize == 4 else 1e-290
+        return cls(rounding(sums, arrays.get("sums_scale")), 8 * unit + 8 * n * 2.0**-53, least)
+
+
+def _check_squares(stat: ClassSums, error: Rounding) -> None:
+    """Schwarz: (Σz)² ≤ g·Σz² in each class, with equality for a single sample."""
+    sums, squares = stat.tables.get("sums"), stat.tables.get("squares")
+    if sums is None or squares is None:
+        return
+    if stat.exact:
+        _check_whole_squares(stat.counts[:, None], sums, squares)
+        return
     with np.errstate(over="ignore", invalid="ignore"):
-        # What int8 can have added to sums, in one message or in a total of many (Schwarz again).
-        reach = np.sqrt(stat.counts * squares.sum(axis=1, dtype=np.float64))
-        moved = reach * (0.0 if stat.exact else 1 / 254)
-        lower: Array = np.maximum(np.abs(sums.astype(np.float64)) - moved[:, None], 0.0) ** 2
-        lower = lower if width == stat.dimension else lower.sum(1, keepdims=True)
-        most = stat.counts[:, None] * squares.astype(np.float64) + 1e-2 * lower + 1e-12
-    if (lower > most).any() or not np.isfinite(most).all():
-        raise WireError("impossible", "squares: smaller than the sums allow")
-    if stat.exact and ((squares.sum(1) - sums.sum(1)) & 1).any():
+        size = np.abs(sums)
+        least = np.maximum(size - error.sums[:, None], 0.0) ** 2
+        most = (size + error.sums[:, None]) ** 2
+        if squares.shape[1] < sums.shape[1]:
+            least, most = least.sum(1, keepdims=True), most.sum(1, keepdims=True)
+        room = stat.counts[:, None] * (squares * (1 + error.relative) + error.least)
+        sound = (least <= room) & np.isfinite(room)
+        lone = stat.counts == 1
+        sound[lone] &= (squares <= most * (1 + error.relative) + error.least)[lone]
+    if not sound.all():
+        raise WireError("impossible", "squares: not those that the sums allow")
+
+
+def _check_whole_squares(
+    counts: NDArray[np.int64], sums: NDArray[np.int64], squares: NDArray[np.int64]
+) -> None:
+    """g whole numbers with the sum s = gm + t have Σz² ≥ gm² + 2mt + t, and the parity of s."""
+    mean, left = np.divmod(sums, counts)
+    least = counts * mean**2 + 2 * mean * left + left
+    if squares.shape[1] < sums.shape[1]:
+        least, sums = least.sum(1, keepdims=True), sums.sum(1, keepdims=True)
+    if ((squares - sums) & 1).any():
         raise WireError("parity", "exact statistics: squares and sums differ modulo 2")
+    lone = counts[:, 0] == 1
+    if (squares < least).any() or (squares != least)[lone].any():
+        raise WireError("impossible", "squares: not those that the sums allow")

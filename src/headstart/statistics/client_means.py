@@ -20,6 +20,7 @@ from headstart.statistics import wire
 from headstart.statistics.base import (
     ROWS,
     check_alike,
+    check_norms,
     check_precision,
     check_samples,
     fingerprint,
@@ -28,7 +29,7 @@ from headstart.statistics.base import (
 )
 from headstart.statistics.exact import Lattice
 from headstart.statistics.rotation import gaussian, seed_of, uniform
-from headstart.statistics.wire import CLASSES, Arrays, Field, Limits, Schema, lattice_of
+from headstart.statistics.wire import CLASSES, OWN, Arrays, Field, Limits, Schema, lattice_of
 
 Array = NDArray[Any]
 
@@ -154,9 +155,9 @@ class ClientMeans:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> ClientMeans:
-        limits = limits or Limits()
+        limits = limits or OWN
         wire.checked("client-means", arrays, _MEANS_SCHEMA["client-means"])
-        labels = wire.unpack_labels(arrays["classes"], unique=False)
+        labels = wire.labels_of(arrays, limits, unique=False)
         counts, means = arrays["counts"].astype(np.float64), unpack_rows("means", arrays)
         dimension, lattice = wire.dimension_of(arrays, limits), lattice_of(arrays, limits)
         if means.shape != (len(labels), dimension):
@@ -166,6 +167,9 @@ class ClientMeans:
         bound = lattice.bound if lattice else limits.bound
         if bound is not None and (np.abs(means) > bound * (1 + 1e-6)).any():
             raise WireError("bound", f"means: expected values within ±{bound:g}")
+        if limits.norm is not None:
+            most = limits.norm + (np.sqrt(dimension) * lattice.step / 2 if lattice else 0.0)
+            check_norms("means", means, np.ones(len(means)), most * (1 + 1e-6))
         return _canonical(cls(dimension, labels, counts, means, lattice))
 
     def to_bytes(self, precision: str | None = None) -> bytes:
@@ -176,8 +180,11 @@ class ClientMeans:
 
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> ClientMeans:
-        """Decode and check one message; `WireError`, with a stable code, when it is refused."""
-        _, arrays = wire.decode(data, _MEANS_SCHEMA, limits or Limits())
+        """Decode and check a message; `WireError`, with a stable code, when it is refused.
+
+        `limits`: as of `Moments.from_bytes`.
+        """
+        _, arrays = wire.decode(data, _MEANS_SCHEMA, limits or OWN)
         return cls.from_arrays(arrays, limits)
 
 

@@ -48,7 +48,7 @@ from headstart.statistics.parts import (
     root,
     whole,
 )
-from headstart.statistics.wire import Arrays, Limits
+from headstart.statistics.wire import OWN, Arrays, Limits
 
 Array = NDArray[Any]
 _WAITING = 2**22  # numbers in factors that `+` lets wait before it folds them
@@ -130,6 +130,10 @@ class Moments:
     @property
     def samples(self) -> int:
         return int(self.counts.sum())
+
+    def whole(self) -> Gram:
+        """A, B and g as they are added: whole numbers in exact mode."""
+        return self._gram
 
     def gram(self) -> NDArray[np.float64]:
         """A = ZᵀZ, symmetric, in the features' own units."""
@@ -221,9 +225,9 @@ class Moments:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
-        """The inverse of `to_arrays`, with every check of an upload (`WireError` when refused)."""
+        """The inverse of `to_arrays`, with every check of a message (`WireError` when refused)."""
         kind = "gram" if "a" in arrays else "factor"
-        return cls._checked(kind, wire.checked(kind, arrays, SCHEMAS[kind]), limits or Limits())
+        return cls._checked(kind, wire.checked(kind, arrays, SCHEMAS[kind]), limits or OWN)
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: float32 unless said otherwise; exact statistics are always sent whole."""
@@ -232,23 +236,27 @@ class Moments:
 
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self:
-        """Decode and check one message; `WireError`, with a stable code, when it is refused."""
-        kind, arrays = wire.decode(data, SCHEMAS, limits or Limits())
-        return cls._checked(kind, arrays, limits or Limits())
+        """Decode and check a message; `WireError`, with a stable code, when it is refused.
+
+        With `limits` it is held to what one client can send; without, to what this program writes
+        (sums, and messages at any precision sent on).
+        """
+        kind, arrays = wire.decode(data, SCHEMAS, limits or OWN)
+        return cls._checked(kind, arrays, limits or OWN)
 
     @classmethod
     def _checked(cls, kind: str, arrays: Arrays, limits: Limits) -> Self:
-        classes = wire.unpack_labels(arrays["classes"])
-        counts = wire.check_counts(arrays["counts"], limits, len(classes))
+        classes = wire.labels_of(arrays, limits)
+        counts = wire.check_counts(arrays, limits, len(classes))
         dimension = wire.dimension_of(arrays, limits)
         lattice = wire.lattice_of(arrays, limits)
         if kind == "factor":
             factor = read_factor(dimension, classes, counts, arrays)
-            check_factor(factor, lattice, limits.bound)
-            return cls(dimension, (factor.shown(),), lattice)
+            check_factor(factor, lattice, limits)
+            return cls(dimension, (factor,), lattice)
         gram = read_gram(dimension, classes, counts, arrays, lattice)
-        check_gram(gram, lattice, limits.bound)
-        return cls(dimension, (gram.shown(),), lattice)
+        check_gram(gram, lattice, limits)
+        return cls(dimension, (gram,), lattice)
 
 
 def _same(z: Array) -> Array:

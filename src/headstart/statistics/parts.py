@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from headstart.statistics.rotation import haar, seed_of, triangular
 
 Array = NDArray[Any]
 BUFFER_BYTES = 2**25
+_SINGULAR = 1e-9  # of a pivot, in units of A_ii: below float32, for which roots are made
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,6 @@ class Factor:
     def labels(self) -> NDArray[np.float64]:
         return self.y.astype(np.float64)
 
-    def shown(self) -> Factor:
-        """Without classes that have no samples."""
-        kept = self.counts > 0
-        if kept.all():
-            return self
-        return replace(
-            self, classes=self.classes[kept], counts=self.counts[kept], y=self.y[:, kept]
-        )
-
 
 @dataclass(frozen=True)
 class Gram:
@@ -84,15 +76,6 @@ class Gram:
     @property
     def dimension(self) -> int:
         return len(self.a)
-
-    def shown(self) -> Gram:
-        """Without classes that have no samples."""
-        kept = self.counts > 0
-        return (
-            self
-            if kept.all()
-            else Gram(self.classes[kept], self.counts[kept], self.a, self.b[kept])
-        )
 
 
 def whole(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -175,27 +158,58 @@ def joined(dimension: int, factors: list[Factor]) -> Factor:
 def root(gram: Gram) -> Factor:
     """A factor of A: a function of (A, B, g) alone.
 
-    A = LLᵀ without the features that are always zero; pivoted, when A is singular otherwise.
+    A = LLᵀ without the features that are always zero; pivoted, when A is singular otherwise. (In
+    units of A_ii, so that no feature's scale decides about another.)
     """
     order = np.flatnonzero(np.diagonal(gram.a))
     rank, n, a = len(order), int(gram.counts.sum()), gram.a.T.astype(np.float64)
+    size = np.sqrt(np.diagonal(a)[order])
     lower, failed = scipy.linalg.lapack.dpotrf(a[np.ix_(order, order)], lower=1)
-    sure = gram.dimension * np.finfo(float).eps * np.diagonal(a).max(initial=0.0)
-    pivoted = failed or rank > n or not (np.diagonal(lower) ** 2 > sure).all()
-    if pivoted:
-        lower, pivot, rank, _ = scipy.linalg.lapack.dpstrf(a, lower=1)
-        rank, order = min(int(rank), n), pivot - 1
-        lower = np.tril(lower)[:, :rank]
+    if failed or rank > n or not (np.diagonal(lower) > np.sqrt(_SINGULAR) * size).all():
+        return _pivoted_root(gram, a[np.ix_(order, order)] / size / size[:, None], order, size)
     rz = np.zeros((rank, gram.dimension))
     rz[:, order] = lower.T
-    ry = scipy.linalg.solve_triangular(
-        lower[:rank], gram.b.T[order[:rank]].astype(np.float64), lower=True
-    )
-    if pivoted:  # back to a trapezoid in the features' own order
-        q, r = np.linalg.qr(rz)
-        sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
-        rz, ry = r * sign[:, None], (q * sign).T @ ry
-    return Factor(gram.dimension, gram.classes, gram.counts, _packed(rz), ry)
+    b = gram.b.T[order].astype(np.float64)
+    ry = scipy.linalg.solve_triangular(lower, b, lower=True)
+    return Factor(gram.dimension, gram.classes, gram.counts, _packed(rz), _shrunk(ry, gram.counts))
+
+
+def _pivoted_root(
+    gram: Gram, scaled: Array, order: NDArray[np.intp], size: NDArray[np.float64]
+) -> Factor:
+    lower, pivot, rank, _ = scipy.linalg.lapack.dpstrf(scaled, tol=_SINGULAR, lower=1)
+    rank, pivot = min(int(rank), int(gram.counts.sum())), pivot - 1
+    lower = np.tril(lower)[:, :rank]
+    rz = np.zeros((rank, gram.dimension))
+    rz[:, order[pivot]] = lower.T * size[pivot]
+    b = gram.b.T[order[pivot[:rank]]].astype(np.float64) / size[pivot[:rank], None]
+    ry = scipy.linalg.solve_triangular(lower[:rank], b, lower=True)
+    q, r = np.linalg.qr(rz)  # back to a trapezoid in the features' own order
+    sign = np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    rz, ry = r * sign[:, None], (q * sign).T @ ry
+    return Factor(gram.dimension, gram.classes, gram.counts, _packed(rz), _shrunk(ry, gram.counts))
+
+
+def _shrunk(ry: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """R_y with R_yᵀR_y ≤ diag g, which the rounding of a nearly singular A can have broken."""
+    size = np.sqrt(counts)
+    y = ry / size
+    gap = np.eye(min(y.shape)) - (y @ y.T if len(y) < len(counts) else y.T @ y)
+    if positive(gap, 1e-10):
+        return ry
+    u, s, v = np.linalg.svd(y, full_matrices=False)
+    return np.asarray((u * np.minimum(s, 1.0)) @ v * size)
+
+
+def positive(lower: NDArray[np.float64], shift: float) -> bool:
+    """Whether the symmetric matrix of this lower triangle plus a small shift is positive."""
+    shifted = lower.copy()
+    shifted[np.diag_indices_from(shifted)] += shift
+    try:
+        np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def difference(total: Gram, part: Gram) -> Gram:

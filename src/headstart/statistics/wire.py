@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from headstart.errors import DataError, WireError
 from headstart.labels import Labels
-from headstart.statistics.exact import Lattice
+from headstart.statistics.exact import MOST_SAMPLES, Lattice
 
 VERSION = "1"
 CODES = {
@@ -35,8 +35,8 @@ CODES = {
     "dtype": "an array of the wrong type",
     "shape": "an array of the wrong shape",
     "nonfinite": "NaN or infinity",
-    "classes": "labels not sorted, not unique or not text",
-    "counts": "negative or too many samples",
+    "classes": "too many labels, or not sorted, not unique or not text",
+    "counts": "no samples of a class, or too many in all",
     "bound": "values beyond the public bound",
     "parity": "exact sums that break diag(A) ≡ Σ B (mod 2)",
     "integral": "exact statistics that are not whole numbers",
@@ -58,6 +58,7 @@ _HEADER_LIMIT = 16_384
 _AXES_LIMIT = 2
 LABEL_LIMIT = 256
 _LABEL_ROOM = 2**24  # bytes; beyond, an array of the labels may be 32 times their text
+_LABEL_JSON = 12 * LABEL_LIMIT + 4  # bytes of one label, where every character is two escapes
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -65,16 +66,27 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a receiver accepts from one client: bytes, samples, an elementwise bound (if any).
+    """What a receiver accepts from one client: sizes, and bounds on its features (if any).
 
-    `dimension`: that of the federation's features. A message without rows may claim any, and a sum
-    takes room for its square: a receiver who knows it says it.
+    bytes, samples, classes  the most of each; more is refused before any work
+    bound      the largest magnitude of a feature
+    dimension  that of the federation's features. A message without rows may claim any, and a sum
+               takes memory for its square: a receiver who knows it says it
+    norm       the largest Euclidean norm of a sample's features
+    total      whether this is a sum of messages, or one that was sent on: the rounding of every
+               precision may be in it, and is allowed for
     """
 
     bytes: int = 2**31
     samples: int = 2**32
     bound: float | None = None
     dimension: int | None = None
+    classes: int = 2**16
+    norm: float | None = None
+    total: bool = False
+
+
+OWN = Limits(classes=2**24, total=True)  # of what this program, or its user, has written
 
 
 @dataclass(frozen=True)
@@ -289,6 +301,24 @@ def pack_labels(labels: Labels) -> Array:
     return labels.astype("<i8")
 
 
+def labels_of(arrays: Arrays, limits: Limits, *, unique: bool = True) -> Labels:
+    """The labels of a message, one for each of its counts; too many are refused unread."""
+    packed, many = arrays["classes"], len(arrays["counts"])
+    if unique:
+        _check_many(many, limits)
+    if packed.dtype.kind == "u" and packed.size > _LABEL_JSON * many + 2:
+        raise WireError("classes", f"classes: {packed.size} bytes are too many for {many} labels")
+    labels = unpack_labels(packed, unique=unique)
+    if not unique:  # sorted, so a class ends where its neighbour differs
+        _check_many(int((labels[:-1] != labels[1:]).sum()) + 1, limits)
+    return labels
+
+
+def _check_many(classes: int, limits: Limits) -> None:
+    if classes > limits.classes:
+        raise WireError("classes", f"classes: expected at most {limits.classes}, got {classes}")
+
+
 def unpack_labels(packed: Array, *, unique: bool = True) -> Labels:
     """The inverse, refusing what is not sorted (and, for classes, not unique)."""
     labels: Labels = packed.astype(np.int64) if packed.dtype.kind == "i" else _texts(packed)
@@ -345,13 +375,18 @@ def dimension_of(arrays: Arrays, limits: Limits) -> int:
     return dimension
 
 
-def check_counts(counts: Array, limits: Limits, classes: int) -> NDArray[np.int64]:
-    """Counts as int64: one a class, none negative, within what one client may have."""
+def check_counts(arrays: Arrays, limits: Limits, classes: int) -> NDArray[np.int64]:
+    """Counts as int64: one per class, none below 1, in all within what one client may have.
+
+    Of exact statistics also within what a sum of whole numbers has bits for.
+    """
+    counts = arrays["counts"]
+    most = min(limits.samples, MOST_SAMPLES) if "bound" in arrays else limits.samples
     if len(counts) != classes:
         raise WireError("shape", f"counts: expected {classes}, got {len(counts)}")
-    if counts.size and int(counts.min()) < 0:
-        raise WireError("counts", f"counts: expected none below 0, got {int(counts.min())}")
+    if counts.size and int(counts.min()) < 1:
+        raise WireError("counts", f"counts: expected none below 1, got {int(counts.min())}")
     total = sum(counts.tolist())  # whole numbers of any size: no overflow
-    if total > limits.samples:
-        raise WireError("counts", f"counts: expected at most {limits.samples} samples, got {total}")
+    if total > most:
+        raise WireError("counts", f"counts: expected at most {most} samples, got {total}")
     return counts.astype(np.int64)

@@ -12,6 +12,7 @@ from headstart.data.backbones.extractor import Extractor, extractor, from_callab
 from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.backbones.text import (
     TextExtractor,
+    known_norm,
     text_extractor,
     text_names,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "extractor",
     "from_callable",
     "from_onnx",
+    "known_norm",
     "names",
     "text_extractor",
     "text_names",

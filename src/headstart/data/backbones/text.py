@@ -39,6 +39,7 @@ class TextNetwork:
     weights: WeightFolder
     reading: Reading = _WHOLE
     bound: float = 1.0  # no entry of a unit vector is larger
+    norm: float = 1.0
 
 
 TEXTS = {
@@ -124,6 +125,11 @@ class TextExtractor:
 def text_names() -> dict[str, str]:
     """Every extractor of sentences by name, with a line about it."""
     return {name: network.about for name, network in sorted(TEXTS.items())}
+
+
+def known_norm(name: str) -> float | None:
+    """The largest norm of a sample's features, of an extractor of which it is known."""
+    return TEXTS[name].norm if name in TEXTS else None
 
 
 def text_extractor(

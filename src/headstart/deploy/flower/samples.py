@@ -25,6 +25,7 @@ from headstart.data.datasets import DATASETS, Dataset
 from headstart.data.feature_cache import SETTLED
 from headstart.data.partition import natural, personal_split
 from headstart.data.samples import ArraySamples
+from headstart.deploy.flower.budget import KINDS
 from headstart.deploy.flower.settings import NodeSettings
 from headstart.deploy.private import private_folder, write_private
 from headstart.errors import DataError, HeadstartError
@@ -33,7 +34,7 @@ from headstart.pipeline.inputs import Extraction, holds_images, read
 
 _KEPT = ".kept-samples.npz"
 _TRAIN, _TEST = ("features", "labels"), ("test_features", "test_labels")  # arrays of that file
-_NOT_READ = ("folder", "small")  # settings that no sample depends on
+_NOT_READ = ("folder", "small", "train", *KINDS)  # settings that no sample depends on
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +47,6 @@ class Samples:
 
 def load_samples(node: NodeSettings) -> Samples:
     """Return what was kept, if nothing has changed since; else read the samples and keep them."""
-    if not node.folder:
-        return read_samples(node)
     path = private_folder(Path(node.folder).expanduser()) / _KEPT
     stamps = list(_stamps(node))
     key = _key(node, stamps)
