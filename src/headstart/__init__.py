@@ -47,6 +47,7 @@ _WHERE = {
     "register_partitioner": "data.partition",
     "register_step": "federation.protocol",
     "ClientData": "federation.protocol",
+    "ArraySamples": "data.samples",
     "Step": "federation.protocol",
     "Simulator": "federation.simulator",
     "load_plugin": "registry",
