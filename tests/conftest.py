@@ -32,7 +32,11 @@ def registered():
     for name in set(registry._PLUGINS) - set(plugins):
         registry._unload(name)
     for one, entries in before:
-        one._entries = entries
+        now = one._known()  # what the package has brought meanwhile stays: its module is imported
+        one._entries = {
+            name: now.get(name, entry) if entry.thing is None else entry
+            for name, entry in entries.items()
+        }
 
 
 @pytest.fixture(scope="session")
