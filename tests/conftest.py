@@ -31,12 +31,9 @@ def registered():
     yield
     for name in set(registry._PLUGINS) - set(plugins):
         registry._unload(name)
-    for one, entries in before:
-        now = one._known()  # what the package has brought meanwhile stays: its module is imported
-        one._entries = {
-            name: now.get(name, entry) if entry.thing is None else entry
-            for name, entry in entries.items()
-        }
+    for one, entries in before:  # but what its own module has registered meanwhile stays
+        now = one._known()
+        one._entries = {key: old if old.thing else now[key] for key, old in entries.items()}
 
 
 @pytest.fixture(scope="session")

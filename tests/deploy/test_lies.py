@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, LinearHead
+from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Question
@@ -45,7 +46,10 @@ def clients():
 
     def one(n):
         y = np.arange(n) % C
-        return ClientData(rng.uniform(size=(n, D)), y, rng.uniform(size=(12, D)), y[:12])
+        return ClientData(
+            ArraySamples(rng.uniform(size=(n, D)), y),
+            ArraySamples(rng.uniform(size=(12, D)), y[:12]),
+        )
 
     return {f"site-{name}": one(n) for name, n in (("a", 40), ("b", 24), ("c", 32))}
 
@@ -173,6 +177,29 @@ def test_no_update_that_passes_is_longer_than_training_can_make_it(numbers, more
     assert np.linalg.norm(row) <= weight * longest * 1.001
 
 
+def test_a_bound_on_samples_is_a_bound_on_updates():
+    """Twice the norm, and the longest update is nearly twice as long."""
+    job, words = training()
+    check = promises.promised(update(job, 0), words)
+
+    def longest(**limits) -> float:
+        low, high = 0.0, 1e6
+        for _ in range(60):
+            middle = (low + high) / 2
+            row = vectors(np.full(SIZE, 50 * middle / np.sqrt(SIZE)), numbers=(50.0, 1.0, 0, 0))
+            try:
+                check(row, Limits(samples=50, **limits), 1)
+                low = middle
+            except promises.WireError:
+                high = middle
+        return low
+
+    assert longest(norm=20.0) / longest(norm=10.0) == pytest.approx(2, abs=0.01)
+    assert longest(bound=1.0) == pytest.approx(longest(norm=np.sqrt(D)), rel=1e-3)
+    assert longest(bound=1.0, norm=1.0) == pytest.approx(longest(norm=1.0), rel=1e-3)
+    assert longest() == pytest.approx(1e6)  # nothing was agreed
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "feddyn", "mime", "fedexp"])
 def test_honest_updates_of_extreme_samples_pass(tmp_path, algorithm, momentum):
@@ -181,7 +208,7 @@ def test_honest_updates_of_extreme_samples_pass(tmp_path, algorithm, momentum):
     from headstart.gradient.loop import Plan, begin, rounds
 
     corner = {
-        name: ClientData(np.full((50, D), side), np.full(50, at))
+        name: ClientData(ArraySamples(np.full((50, D), side), np.full(50, at)))
         for at, (name, side) in enumerate((("site-a", 1.0), ("site-b", -1.0)))
     }
     over_grid = federation(nodes_of(corner, tmp_path))

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 import headstart as hs
 from headstart import HeadstartError
+from headstart.data.samples import ArraySamples
 from headstart.errors import StepRefusedError, WireError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
@@ -38,7 +39,9 @@ NCM = steps.measure(hs.FedNCM(), exact=True)
 
 def simulator(clients=6, samples=1200):
     parts = np.array_split(np.arange(samples), clients)
-    return Simulator({f"c{k}": ClientData(X[own], Y[own]) for k, own in enumerate(parts)})
+    return Simulator(
+        {f"c{k}": ClientData(ArraySamples(X[own], Y[own])) for k, own in enumerate(parts)}
+    )
 
 
 def planned(epsilon=4.0, **how):
