@@ -43,7 +43,6 @@ _WHERE = {
     "register_dataset": "data.datasets",
     "register_augmentation": "data.augment",
     "Augmentation": "data.augment.base",
-    "ArraySamples": "data.samples",
     "register_partitioner": "data.partition",
     "register_step": "federation.protocol",
     "ClientData": "federation.protocol",
