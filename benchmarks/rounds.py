@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
@@ -40,7 +41,7 @@ def federation(dimension: int, classes: int, mean: int, clients: int, seed: int 
     for at, size in enumerate(sizes):
         y = rng.integers(0, classes, size)
         z = centres[y] + rng.normal(size=(size, dimension)).astype(np.float32)
-        data[str(at)] = ClientData(z, y)
+        data[str(at)] = ClientData(ArraySamples(z, y))
     return Simulator(data)
 
 
@@ -62,7 +63,7 @@ def plain_torch(simulator: Simulator, spec: Spec, count: int) -> None:
             model = torch.nn.Linear(spec.dimension, spec.classes)
             model.load_state_dict(shared.state_dict())
             optimizer = torch.optim.SGD(model.parameters(), lr=0.01, weight_decay=4e-5)
-            z, y = torch.from_numpy(client.features), torch.from_numpy(client.labels)
+            z, y = map(torch.from_numpy, client.samples.read())
             for at in torch.randperm(len(y)).split(50):
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(model(z[at]), y[at]).backward()
@@ -122,9 +123,7 @@ def peak(clients: int) -> int:
     """Peak memory, in MB, of a training whose clients all hold the same few samples."""
     simulator = federation(1280, 100, 50, 10)
     held = list(simulator.data.values())
-    many = {
-        str(at): ClientData(held[at % 10].features, held[at % 10].labels) for at in range(clients)
-    }
+    many = {str(at): ClientData(held[at % 10].samples) for at in range(clients)}
     train(Simulator(many), Spec(100, 1280), 20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 

@@ -106,7 +106,7 @@ def test_outside_test_samples(tmp_path):
     np.testing.assert_array_equal(experiment.test.labels, test.labels)
     assert experiment.train.features.dtype == train.features.dtype
     assert sorted(experiment.clients) == ["0", "1", "2", "3", "4"]
-    assert sum(len(one.labels) for one in experiment.clients.values()) == len(train)
+    assert sum(len(one.samples) for one in experiment.clients.values()) == len(train)
 
 
 @pytest.mark.parametrize(

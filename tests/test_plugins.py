@@ -231,7 +231,7 @@ def test_a_step_of_a_file_is_asked_for_by_name(tmp_path):
     try:
         assert loaded.names == ("step largest",)
         clients = {
-            name: hs.ClientData(np.full((n, 2), float(n)), np.zeros(n, int))
+            name: hs.ClientData(hs.ArraySamples(np.full((n, 2), float(n)), np.zeros(n, int)))
             for name, n in {"a": 3, "b": 0, "c": 5}.items()
         }
         answer = hs.Simulator(clients).total(hs.Step("largest"))

@@ -241,7 +241,7 @@ def test_a_visit_counts_its_samples_and_once_its_message(name, train, network, n
     from headstart.gradient.models import Spec
     from headstart.gradient.steps import Job
 
-    shape = (3 * 8 * 8,) if network else (5,)
+    shape = (3, 8, 8) if network else (5,)
     spec = Spec(7, 128 if network else 5, network=network)
     job = Job(name, spec, Training(rate=0.5, epochs=2, batch=6), train)
     each, once = visit_flops(job, shape)

@@ -106,9 +106,9 @@ class FakeGrid(Grid):
 
 def write_samples(path, client) -> str:
     """A client's samples as a node has them: a file of features, with its own test part."""
-    parts = [(client.features, client.labels, "train")]
-    if client.test_labels is not None:
-        parts.append((client.test_features, client.test_labels, "test"))
+    parts = [(client.samples.features, client.samples.labels, "train")]
+    if client.test is not None:
+        parts.append((client.test.features, client.test.labels, "test"))
     np.savez(
         path,
         features=np.concatenate([z for z, _, _ in parts]),

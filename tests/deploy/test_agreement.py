@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from headstart import Fed3R, HeadstartError, LinearHead
+from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
 from headstart.deploy.flower.server import serve
 from headstart.deploy.ledger import Ledger
@@ -31,7 +32,7 @@ def clients():
 
     def one(n):
         y = np.arange(n) % 4
-        return ClientData((means[y] + rng.normal(0, 0.05, (n, 12))).clip(0, 1), y)
+        return ClientData(ArraySamples((means[y] + rng.normal(0, 0.05, (n, 12))).clip(0, 1), y))
 
     return {f"site-{name}": one(n) for name, n in (("a", 40), ("b", 24), ("c", 32))}
 
@@ -44,7 +45,7 @@ def run_settings(tmp_path, **changes):
 def with_attacker(clients, folder, labels):
     """Nodes of which the first sends statistics of the same form with labels of its own."""
     rng = np.random.default_rng(0)
-    own = ClientData(rng.uniform(size=(len(labels), 12)), np.array(labels))
+    own = ClientData(ArraySamples(rng.uniform(size=(len(labels), 12)), np.array(labels)))
     return nodes_of({ATTACKER: own, **clients}, folder)
 
 
@@ -68,7 +69,10 @@ def test_who_answers_first_with_text_labels_is_refused_alone(clients, tmp_path):
 
 
 def test_text_labels_can_be_agreed_and_then_integers_are_refused(clients, tmp_path):
-    named = {name: replace(one, labels=one.labels.astype(str)) for name, one in clients.items()}
+    named = {
+        name: replace(one, samples=one.samples.relabelled(one.samples.labels.astype(str)))
+        for name, one in clients.items()
+    }
     nodes = with_attacker(named, tmp_path, [0, 1] * 10)
     result = serve(FakeGrid(nodes), run_settings(tmp_path, labels="text"), "run", poll=0.01)
     assert refused(result) == {(ATTACKER, "labels")}

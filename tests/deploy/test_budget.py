@@ -12,6 +12,7 @@ import pytest
 
 from headstart import Fed3R, LinearHead
 from headstart.data.datasets import load
+from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import UploadRejected
 from headstart.deploy.flower import budget as budget_half
 from headstart.deploy.flower import client as node_half
@@ -62,7 +63,7 @@ class Server:
 
 
 def node_of(tmp_path, x, y, test=None, **config):
-    held = ClientData(x, y, *(test or (None, None)))
+    held = ClientData(ArraySamples(x, y), ArraySamples(*test) if test else None)
     return nodes_of({"site": held}, tmp_path, **{"small": False, **config})
 
 
@@ -191,9 +192,9 @@ def test_other_samples_in_the_same_place_are_no_new_budget(digits, tmp_path):
     nodes = node_of(tmp_path, x[:200], y[:200], measure=2)
     step = steps.measure(Fed3R())
     Server(nodes).ask(step)
-    write_samples(nodes[0].config["data"], ClientData(x[:201], y[:201]))
+    write_samples(nodes[0].config["data"], ClientData(ArraySamples(x[:201], y[:201])))
     Server(nodes).ask(step)  # the same words, another answer: it counts
-    write_samples(nodes[0].config["data"], ClientData(x[:202], y[:202]))
+    write_samples(nodes[0].config["data"], ClientData(ArraySamples(x[:202], y[:202])))
     with pytest.raises(Refused, match="budget"):
         Server(nodes).ask(step)
 
@@ -328,7 +329,10 @@ def test_a_training_of_more_than_was_agreed_is_refused(named):
 
 def test_the_report_names_who_answers_no_more_and_what_is_left(digits, tmp_path):
     x, y = digits
-    held = {"east": ClientData(x[:150], y[:150]), "west": ClientData(x[150:], y[150:])}
+    held = {
+        "east": ClientData(ArraySamples(x[:150], y[:150])),
+        "west": ClientData(ArraySamples(x[150:], y[150:])),
+    }
     nodes = nodes_of(held, tmp_path)
     nodes[1].config["calibrate"] = 0
     settings = run_settings(tmp_path, dimension=DIMENSION, wanted=2)
@@ -344,7 +348,10 @@ def test_the_report_names_who_answers_no_more_and_what_is_left(digits, tmp_path)
 def test_a_training_stops_at_the_rounds_its_owner_allows(digits, tmp_path):
     pytest.importorskip("torch")
     x, y = digits
-    held = {"east": ClientData(x[:150], y[:150]), "west": ClientData(x[150:], y[150:])}
+    held = {
+        "east": ClientData(ArraySamples(x[:150], y[:150])),
+        "west": ClientData(ArraySamples(x[150:], y[150:])),
+    }
     nodes = nodes_of(held, tmp_path)
     nodes[1].config["training"] = 2
     settings = run_settings(

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads, registry
+from headstart.data.samples import ArraySamples
 from headstart.deploy.flower import waiting
 from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.federation import FlowerFederation
@@ -206,8 +207,8 @@ def test_unknown_clients_and_deadlines_are_refused(nodes):
 
 
 def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_path):
-    few = ClientData(np.eye(4)[[0, 1, 2, 3] * 2], np.array([0, 1] * 4))
-    lone = ClientData(np.ones((20, 4)), np.array([0] * 19 + [1]))
+    few = ClientData(ArraySamples(np.eye(4)[[0, 1, 2, 3] * 2], np.array([0, 1] * 4)))
+    lone = ClientData(ArraySamples(np.ones((20, 4)), np.array([0] * 19 + [1])))
     own = tmp_path / "own"
     own.mkdir()
     nodes = nodes_of({"few": few, "lone": lone}, own, small=False)
@@ -225,7 +226,6 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
 def trainings():
     """Every other step whose answer holds features, on three classes of four dimensions."""
 
-    from headstart.data.backbones.preprocess import Preprocess
     from headstart.federation.channels import channels
     from headstart.gradient.models import Spec
     from headstart.gradient.refit import ACCEPTED, refit
@@ -240,15 +240,15 @@ def trainings():
         "update": (update(job, 0), words),
         "gradient": (ahead(job, 0), words),
         "refit": (refit(job.spec, Fed3R(), 0), told),
-        "channels": (channels(Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)), {}),
+        "channels": (channels(), {}),
     }
 
 
 @pytest.mark.parametrize("name", ["update", "gradient", "refit", "channels"])
 def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     """a row of a head's update is, for one sample, its feature vector."""
-    sample = np.array([[0.1, 0.7, 0.3, 0.9]]) if name != "channels" else np.full((1, 12), 0.5)
-    one = {"one": ClientData(sample, np.array([1]))}
+    sample = np.array([[0.1, 0.7, 0.3, 0.9]])
+    one = {"one": ClientData(ArraySamples(sample, np.array([1])))}
     nodes = nodes_of(one, tmp_path, small=False, train="model")
     over_grid = federation(nodes)
     step, words = trainings()[name]
@@ -260,6 +260,10 @@ def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     assert "no secure sums yet" in failure.text
     assert "small = true" in failure.text
     nodes[0].config["small"] = True
+    if name == "channels":  # a node holds features, which have no colours
+        assert list(over_grid.answers(step, words)) == []
+        assert "channels: expected images" in over_grid.failures[-1].text
+        return
     (sent,) = over_grid.answers(step, words)
     if name == "update":  # what the refusal kept from the server
         row = sent.statistic.vectors[0][4:8]
@@ -279,7 +283,9 @@ def rotated(tmp_path):
     """A node of fewer samples than dimensions: the last bits it sends are those of its secret."""
     own = tmp_path / "rotated"
     own.mkdir()
-    data = ClientData(np.random.default_rng(0).uniform(size=(12, 20)), np.arange(12) % 2)
+    data = ClientData(
+        ArraySamples(np.random.default_rng(0).uniform(size=(12, 20)), np.arange(12) % 2)
+    )
     return nodes_of({"few": data}, own)
 
 
@@ -314,9 +320,9 @@ def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(experiment, tmp_
     path = tmp_path / "all.npz"
     np.savez(
         path,
-        features=np.concatenate([data.features for data in clients.values()]),
-        label=np.concatenate([data.labels for data in clients.values()]),
-        client=np.concatenate([np.full(len(d.labels), name) for name, d in clients.items()]),
+        features=np.concatenate([data.samples.features for data in clients.values()]),
+        label=np.concatenate([data.samples.labels for data in clients.values()]),
+        client=np.concatenate([np.full(len(d.samples), name) for name, d in clients.items()]),
     )
     own = tmp_path / "own"
     own.mkdir()
@@ -332,16 +338,16 @@ def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(experiment, tmp_
 
 def test_a_node_can_hold_out_a_part_of_its_own(experiment, tmp_path):
     name, data = next(iter(experiment.clients.items()))
-    plain = replace(data, test_features=None, test_labels=None)
+    plain = replace(data, test=None)
     whole = tmp_path / "whole"
     whole.mkdir()
     nodes = nodes_of({name: plain}, whole, held_out=0.25)
-    np.savez(nodes[0].config["data"], features=data.features, label=data.labels)
+    np.savez(nodes[0].config["data"], features=data.samples.features, label=data.samples.labels)
     head = solved(experiment)
     over_grid = federation(nodes)
     tested = tallies(over_grid, steps.personal(), steps.with_head(head))[name][0]
-    assert tested == np.floor(0.25 * len(data.labels) + 0.5)
-    assert over_grid.total(EXACT).statistic.samples == len(data.labels) - tested
+    assert tested == np.floor(0.25 * len(data.samples.labels) + 0.5)
+    assert over_grid.total(EXACT).statistic.samples == len(data.samples.labels) - tested
 
 
 @pytest.mark.parametrize(
@@ -691,8 +697,8 @@ def test_an_upload_with_which_nothing_can_be_solved_is_named_and_the_last_model_
 
 
 def test_a_refused_upload_is_told_why_and_is_not_in_the_total(experiment, nodes, tmp_path):
-    smallest = min(experiment.clients.values(), key=lambda data: len(data.labels))
-    cap = len(smallest.labels)
+    smallest = min(experiment.clients.values(), key=lambda data: len(data.samples.labels))
+    cap = len(smallest.samples)
     with pytest.raises(HeadstartError, match="collection: expected an upload"):
         served(FakeGrid(nodes), run_settings(tmp_path, samples=cap - 1, ledger=str(tmp_path / "b")))
     results = served(FakeGrid(nodes), run_settings(tmp_path, samples=cap, wanted=1))
@@ -753,11 +759,11 @@ def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_pa
 
 
 def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tmp_path):
-    lone = ClientData(np.ones((12, 64)), np.array(["\ud800"] * 12))
+    lone = ClientData(ArraySamples(np.ones((12, 64)), np.array(["\ud800"] * 12)))
     own = tmp_path / "own"
     own.mkdir()
-    bad = Fed3R().measure(lone.features, lone.labels, exact=True, bound=1.0, secret=b"").to_bytes()
-    nodes[0].fault = claiming(None, bad)
+    measured = Fed3R().measure(*lone.samples.read(), exact=True, bound=1.0, secret=b"")
+    nodes[0].fault = claiming(None, measured.to_bytes())
     text = run_settings(tmp_path, wanted=1, labels="text", ledger=str(tmp_path / "text"))
     with pytest.raises(HeadstartError, match=r"UTF-8.*\[classes\]"):
         served(FakeGrid(nodes[:1]), text)
@@ -767,7 +773,9 @@ def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tm
 def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(experiment, nodes, tmp_path):
     """features a thousand times as large count a million times."""
     data = experiment.clients[nodes[0].name]
-    large = Fed3R().measure(1000 * data.features, data.labels, secret=b"").to_bytes()
+    large = (
+        Fed3R().measure(1000 * data.samples.features, data.samples.labels, secret=b"").to_bytes()
+    )
 
     def scaled(content: RecordDict) -> RecordDict:
         array = Array("uint8", (len(large),), "headstart.wire", large)
@@ -905,7 +913,8 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(experiment, 
     assert old not in kept
     assert key not in kept
     fewer = experiment.clients[old]
-    fewer = replace(fewer, features=fewer.features[1:], labels=fewer.labels[1:])
+    own = ArraySamples(fewer.samples.features[1:], fewer.samples.labels[1:])
+    fewer = replace(fewer, samples=own)
     write_samples(nodes[0].config["data"], fewer)  # the same bytes would stay out
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=5, readmit="alias"))
     assert "alias" in results.split.clients

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, LinearHead
+from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Question
@@ -45,7 +46,10 @@ def clients():
 
     def one(n):
         y = np.arange(n) % C
-        return ClientData(rng.uniform(size=(n, D)), y, rng.uniform(size=(12, D)), y[:12])
+        return ClientData(
+            ArraySamples(rng.uniform(size=(n, D)), y),
+            ArraySamples(rng.uniform(size=(12, D)), y[:12]),
+        )
 
     return {f"site-{name}": one(n) for name, n in (("a", 40), ("b", 24), ("c", 32))}
 
@@ -204,7 +208,7 @@ def test_honest_updates_of_extreme_samples_pass(tmp_path, algorithm, momentum):
     from headstart.gradient.loop import Plan, begin, rounds
 
     corner = {
-        name: ClientData(np.full((50, D), side), np.full(50, at))
+        name: ClientData(ArraySamples(np.full((50, D), side), np.full(50, at)))
         for at, (name, side) in enumerate((("site-a", 1.0), ("site-b", -1.0)))
     }
     over_grid = federation(nodes_of(corner, tmp_path))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, LinearHead, WireError
+from headstart.data.samples import ArraySamples
 from headstart.errors import SkippedWarning
 from headstart.federation import promises, simulator, steps
 from headstart.federation.protocol import OWN_STEPS, Answer, ClientData, Step, perform, step_kind
@@ -29,7 +30,10 @@ def clients():
 
     def one():
         y = np.arange(12) % 3
-        return ClientData(rng.uniform(size=(12, 4)), y, rng.uniform(size=(6, 4)), y[:6])
+        return ClientData(
+            ArraySamples(rng.uniform(size=(12, 4)), y),
+            ArraySamples(rng.uniform(size=(6, 4)), y[:6]),
+        )
 
     return {name: one() for name in "abc"}
 
@@ -128,7 +132,7 @@ def lying(monkeypatch, lie):
     """The client with 13 samples says this, whatever it is asked."""
 
     def said(step, client, broadcast):
-        return lie if len(client.labels) == 13 else perform(step, client, broadcast)
+        return lie if len(client.samples) == 13 else perform(step, client, broadcast)
 
     monkeypatch.setattr(simulator, "perform", said)
 
@@ -136,7 +140,7 @@ def lying(monkeypatch, lie):
 def test_a_simulation_goes_on_without_the_liar(clients, monkeypatch):
     step, broadcast = ASKED["calibrate"]
     honest = Simulator({name: clients[name] for name in "ac"}).total(step, broadcast)
-    clients["b"] = ClientData(np.ones((13, 4)), np.zeros(13, np.int64))
+    clients["b"] = ClientData(ArraySamples(np.ones((13, 4)), np.zeros(13, np.int64)))
     lying(monkeypatch, Tally(np.full(46, 1e300)))
     with pytest.warns(SkippedWarning, match="b: left out"):
         total = Simulator(clients).total(step, broadcast)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from headstart import HeadstartError, gradient
 from headstart.cli import app
 from headstart.data.datasets import Dataset
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.gradient import diagnose
 from headstart.gradient.engine import Training
@@ -158,7 +159,7 @@ def as_the_paper(split="shards", images=(500, 100), **more):
     partition = paper.SPLITS[split]
     config = {"data": "cifar100", **paper.SETTING, "partition": partition, **more}
     parts = enumerate(np.split(train, 100))
-    data = {f"c{k}": ClientData(own[:, None] * 0, own) for k, own in parts}
+    data = {f"c{k}": ClientData(ArraySamples(own[:, None] * 0, own)) for k, own in parts}
     made = [Dataset("cifar100", y[:, None] * 0, y) for y in (train, test)]
     return Experiment(make_config(config), *made, None, None, data, None)
 
@@ -447,8 +448,8 @@ def test_matched_tests_and_held_out_parts_exclude_each_other(pictures):
         settings(pictures, matched=True, held_out=0.3)
     prepared = prepare(settings(pictures, matched=True))
     for client in prepared.clients.values():
-        assert set(client.test_labels) <= set(client.labels)
-        assert len(client.test_labels)
+        assert set(client.test.labels) <= set(client.samples.labels)
+        assert len(client.test.labels)
 
 
 # -- diagnostics -----------------------------------------------------------------------------------

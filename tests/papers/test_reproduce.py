@@ -239,9 +239,9 @@ def test_validation_counts_what_clients_hold_out():
     total = clients.total(Fed3R())
     models = [Fed3R(ridge=ridge).solve(total) for ridge in (0.01, 1e9)]
     rates = clients.accuracies(models)
-    held = [client for client in clients.kept.data.values() if len(client.test_labels)]
-    z = np.concatenate([client.test_features for client in held])
-    y = np.concatenate([client.test_labels for client in held])
+    held = [client for client in clients.kept.data.values() if len(client.test.labels)]
+    z = np.concatenate([client.test.features for client in held])
+    y = np.concatenate([client.test.labels for client in held])
     assert rates == pytest.approx([100 * model.accuracy(z, y) for model in models])
     assert clients.whole(Fed3R(), total).samples == len(data)
     assert isinstance(clients.rest, Simulator)

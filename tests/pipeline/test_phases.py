@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from headstart import Fed3R, Fed3RRandomFeatures, FedNCM, HeadstartError, LinearHead
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient import refit
@@ -427,7 +428,7 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (3, 5):
+        if (point.phase, point.round) == (3, 5):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -531,7 +532,7 @@ def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):
     for part in ("f", "φ", "ψ"):
         before, after = result_of(pictures, f"none + FedAvg-1({part}, clients=4)").curve
         done, counted = spent(before, after)
-        held = [len(client.labels) for client in pictures.clients.values()]
+        held = [len(client.samples.labels) for client in pictures.clients.values()]
         model = build(model_of(pictures, "none").spec)
         names = {"f": "model", "φ": "extractor", "ψ": "head"}[part]
         sent = sum(np.prod(model.shapes[name]) for name in model.part(names))
@@ -549,7 +550,7 @@ def test_random_features_and_refitted_heads_are_counted(pictures, digits):
         for name in ("Fed3R", "Fed3R-RF(dimension=128, bandwidth=2)"):
             before, after = result_of(pictures, f"{name} + FedAvg-1({part}, clients=4)").curve
             costs[name] = spent(before, after)
-    held = sum(len(client.labels) for client in pictures.clients.values()) / 4
+    held = sum(len(client.samples.labels) for client in pictures.clients.values()) / 4
     for part, done, counted in (("f", 3, 2), ("ψ", 1, 1)):  # ω never moves: no gradient by it
         plain, mapped = size[part].values()
         assert mapped[0] - plain[0] == pytest.approx(done * 128 * 128 * held)
@@ -558,7 +559,7 @@ def test_random_features_and_refitted_heads_are_counted(pictures, digits):
     for name in ("Fed3R", "Fed3R-RF(dimension=64, bandwidth=2)"):
         before, after = result_of(digits, f"{name} + FedAvg-1(head, epochs=3, clients=12)").curve
         kept[name] = spent(before, after, ("flops", "counted", "formula_flops"))
-    held = sum(len(client.labels) for client in digits.clients.values()) / 12
+    held = sum(len(client.samples.labels) for client in digits.clients.values()) / 12
     gaps = np.subtract(*reversed(kept.values()))
     np.testing.assert_allclose(gaps, [64 * 64 * held, 64 * 64 * held, 3 * 64 * 64 * held])
     refitted, plain = (
@@ -595,7 +596,7 @@ def test_a_refitted_run_goes_on_from_its_running_total(pictures, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if point["round"] == 3:
+        if point.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -611,7 +612,7 @@ RANDOM = "dimension=8, bandwidth=auto"
 def test_random_features_of_an_extractor_that_trains(mixed):
     """The model through torch is the closed form's head through NumPy, then it trains."""
     _, start, context = run(mixed, f"Fed3R-RF({RANDOM})")
-    model, x = build(start.spec), mixed.test.features
+    model, x = build(start.spec), mixed.test.read()[0]
     params = tensors(start.params)
     with torch.no_grad():
         found = model.logits(params, model.features(params, model.inputs(x)[None]))[0].numpy()
@@ -665,9 +666,12 @@ def test_a_running_total_is_that_of_every_clients_last_visit():
         return running.accepted(Simulator(clients).answers(step, arrays))
 
     for head in (Fed3R(), FedNCM(), Fed3RRandomFeatures(dimension=7, bandwidth=2.0)):
-        small = {"a": ClientData(z[:10], y[:10]), "b": ClientData(z[10:], y[10:])}
+        small = {
+            "a": ClientData(ArraySamples(z[:10], y[:10])),
+            "b": ClientData(ArraySamples(z[10:], y[10:])),
+        }
         running = visited(refit.RunningTotal(), head, small, 0)
-        large = {"b": ClientData(more[10:], grown[10:], memory=small["b"].memory)}
+        large = {"b": ClientData(ArraySamples(more[10:], grown[10:]), memory=small["b"].memory)}
         running = visited(running, head, large, 1)
         d = 7 if hasattr(head, "dimension") else 5
         found = head.solve(running.statistic(head, classes, d))

@@ -42,7 +42,7 @@ def drawn(seed, **more):
     spec = experiment.context().spec(None)
     return (
         experiment.test.features.tobytes(),
-        tuple(len(client.labels) for client in experiment.clients.values()),
+        tuple(len(client.samples.labels) for client in experiment.clients.values()),
         tuple(tuple(plan.cohort(names, round_)) for round_ in range(3)),
         initial(build(spec), None, experiment.config.seed)["head.weight"].tobytes(),
     )

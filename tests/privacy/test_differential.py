@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 import headstart as hs
 from headstart import HeadstartError
+from headstart.data.samples import ArraySamples
 from headstart.errors import StepRefusedError, WireError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
@@ -38,7 +39,9 @@ NCM = steps.measure(hs.FedNCM(), exact=True)
 
 def simulator(clients=6, samples=1200):
     parts = np.array_split(np.arange(samples), clients)
-    return Simulator({f"c{k}": ClientData(X[own], Y[own]) for k, own in enumerate(parts)})
+    return Simulator(
+        {f"c{k}": ClientData(ArraySamples(X[own], Y[own])) for k, own in enumerate(parts)}
+    )
 
 
 def planned(epsilon=4.0, **how):
@@ -82,6 +85,18 @@ def test_the_head_takes_features_as_they_are(head):
     assert np.array_equal(model.predict(X[1200:]), model.predict(1e-3 * X[1200:]))
     assert np.abs(model.weights @ release.direction).max() < 1e-9
     assert np.allclose(np.linalg.norm(model.weights, axis=1), 1)
+
+
+def test_a_private_head_has_no_temperature():
+    model = hs.FedNCM().solve(private().total(NCM).statistic)
+    for ask in (
+        lambda: model.calibrate(X, Y),
+        lambda: model.probabilities(X),
+        lambda: model.with_prior({1: 5, 2: 3}),
+    ):
+        with pytest.raises(HeadstartError, match="temperature: a private head has none"):
+            ask()
+    assert set(model.restrict([1, 2]).predict(X)) == {1, 2}
 
 
 def test_what_is_common_to_all_is_what_the_first_message_finds():

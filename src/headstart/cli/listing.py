@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headstart.data.augment import AUGMENTATIONS
 from headstart.data.backbones import text_names
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.data.datasets import DATASETS
@@ -30,12 +31,13 @@ def rows() -> Iterator[Row]:
     yield from _registered(METHODS, _of_method)
     for name, kind in PERSONAL.items():
         what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
-        yield "at home", name, PACKAGE, what
+        yield "personal", name, PACKAGE, what
     yield from _registered(LOSSES, _of_loss)
     yield from _registered(PARTITIONERS, _first_line)
     yield from _registered(NETWORKS, _of_network)
     for name, what in text_names().items():
         yield "extractor", name, PACKAGE, f"of sentences: {what}"
+    yield from _registered(AUGMENTATIONS, _first_line)
     yield from _registered(DATASETS, _first_line)
     texts = {name: text for name, (_, text) in OWN_STEPS.items()}  # ours are not imported for this
     yield from _registered(STEPS, lambda kind: str(kind.about), texts)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import optional
-from headstart.data.rdn import Looks
+from headstart.data.samples import Samples
 from headstart.errors import DataError, HeadstartError
-from headstart.labels import Labels
 from headstart.registry import Registry, natural_name, qualified
 from headstart.statistics.base import Summable, total
 from headstart.statistics.wire import Limits
@@ -58,20 +57,16 @@ class ClientData:
     """What a client holds and never sends: its samples, its own test part, its secret.
 
     `memory` is what it keeps between the rounds of a training: plain arrays, which it changes.
-    `looks`: how else it may see its images in training (FedRDN).
     """
 
-    features: NDArray[Any]
-    labels: Labels
-    test_features: NDArray[Any] | None = None
-    test_labels: Labels | None = None
+    samples: Samples
+    test: Samples | None = None
     secret: bytes | None = None
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
-    looks: Looks | None = None
 
     def emptied(self) -> ClientData:
         """The same client with nothing to say: its statistics are zeros."""
-        return ClientData(self.features[:0], self.labels[:0], secret=self.secret)
+        return ClientData(self.samples.first(0), secret=self.secret)
 
 
 # -- what clients can be asked ---------------------------------------------------------------------

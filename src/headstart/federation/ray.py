@@ -11,7 +11,7 @@ other people's machines come through `headstart.deploy.flower`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -167,17 +167,7 @@ class _Worker:
         if self._made is None:
             data = {n: h if isinstance(h, ClientData) else h() for n, h in self._held.items()}
             # Arrays out of Ray's store are read-only, memories of training are not.
-            own = {
-                name: ClientData(
-                    client.features,
-                    client.labels,
-                    client.test_features,
-                    client.test_labels,
-                    client.secret,
-                    looks=client.looks,
-                )
-                for name, client in data.items()
-            }
+            own = {name: replace(client, memory={}) for name, client in data.items()}
             self._made = Simulator(own, self._seed, self._precision)
         return self._made
 

@@ -74,7 +74,7 @@ class Simulator:
         every, once = broadcast_bytes(step, arrays)
         for name in names:
             client = self._client(name)
-            with threads.for_size(len(client.labels)):
+            with threads.for_size(len(client.samples)):
                 answer = perform(step, client, arrays)
                 data = self._encoded(answer)
             came = type(answer).from_bytes(data)

@@ -99,13 +99,8 @@ def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
-    return head.measure(
-        client.features,
-        client.labels,
-        exact=params["exact"],
-        bound=params["bound"],
-        secret=client.secret,
-    )
+    how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
+    return head.measure(*client.samples.read(), **how)
 
 
 def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
@@ -121,7 +116,7 @@ def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 
 @register_step("counts", ClassSums, promise=_counted)
 def _counts(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    labels = client.labels
+    labels = client.samples.labels
     return ClassSums.measure(np.zeros((len(labels), 1)), labels, exact=True, sums=False)
 
 
@@ -160,8 +155,9 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
     head = _head(broadcast)
-    known = int(np.isin(client.labels, head.classes).sum())
-    losses = head.losses(client.features, client.labels, leverage)
+    features, labels = client.samples.read()
+    known = int(np.isin(labels, head.classes).sum())
+    losses = head.losses(features, labels, leverage)
     return Tally(coarse(losses, known, len(head.classes)))
 
 
@@ -182,13 +178,13 @@ def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
-    z, y = client.test_features, client.test_labels
-    if z is None or y is None or not len(y):
+    if client.test is None or not len(client.test):
         return Tally(np.zeros(1 + len(VARIANTS)))
+    (x, labels), (z, y) = client.samples.read(), client.test.read()
     head = _head(broadcast)
-    if not known(head, client.labels).any():
+    if not known(head, labels).any():
         return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
     chosen = Settings(params["smoothing"], Leverage(**params["leverage"]))
-    made = (make(head, client.features, client.labels, chosen) for make in VARIANTS.values())
+    made = (make(head, x, labels, chosen) for make in VARIANTS.values())
     hits = [float((own.predict(z) == y).sum()) for own in made]
     return Tally(np.array([float(len(y)), *hits]))

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart import heads
+from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError
 from headstart.federation import promises
 from headstart.federation.protocol import (
@@ -62,19 +63,19 @@ def extractor_arrays(
 
 
 def features_of(
-    model: Model, params: Mapping[str, NDArray[Any]], samples: NDArray[Any]
+    model: Model, params: Mapping[str, NDArray[Any]], samples: Samples
 ) -> NDArray[np.float32]:
     """φ(x) of many samples; every block has one shape, so a sample's features are its own.
 
     Without the random features of a model that has them: its closed form applies them itself.
     """
     if model.module is None:
-        return np.asarray(samples, np.float32)
+        return np.asarray(samples.read()[0], np.float32)
     received = tensors({name: params[name] for name in model.part("extractor")})
     found = [np.zeros((0, model.extracted_dimension), np.float32)]
     with torch.no_grad():
         for at in range(0, len(samples), _BLOCK):
-            block = samples[at : at + _BLOCK]
+            block, _ = samples.read(slice(at, at + _BLOCK))
             filled = np.concatenate([block, np.repeat(block[:1], _BLOCK - len(block), axis=0)])
             made = model.extracted(received, model.inputs(filled)[None])[0]
             found.append(made[: len(block)].numpy())
@@ -98,17 +99,13 @@ def _through(
         _SEEN[client] = vector, seen
     params = shaped(vector, model.part("extractor"), model.shapes)
 
-    def features(key: str, samples: NDArray[Any]) -> NDArray[Any]:
+    def features(key: str, samples: Samples) -> ArraySamples:
         if key not in seen:
             seen[key] = features_of(model, params, samples)
-        return seen[key]
+        return ArraySamples(seen[key], samples.labels)
 
-    own = client.test_features
-    return replace(
-        client,
-        features=features("train", client.features),
-        test_features=features("test", own) if tests and own is not None else None,
-    )
+    test = features("test", client.test) if tests and client.test is not None else None
+    return replace(client, samples=features("train", client.samples), test=test)
 
 
 # -- the running total -----------------------------------------------------------------------------
@@ -211,7 +208,7 @@ def _changed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
-    statistic = head.measure(client.features, client.labels, secret=client.secret)
+    statistic = head.measure(*client.samples.read(), secret=client.secret)
     now = packed(statistic, broadcast["classes"])
     tag = _tag(client.secret, params["round"])
     before, accepted = _last_accepted(client, params["round"], broadcast[ACCEPTED])

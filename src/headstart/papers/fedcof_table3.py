@@ -70,7 +70,7 @@ def run(task: Task) -> list[Row]:
 
 def one_seed(case: Case, seed: int, results: ResultCollector) -> None:
     simulator = fedcof_clients(case, seed)
-    own = [len(np.unique(client.labels)) for client in simulator.data.values()]
+    own = [len(np.unique(client.samples.labels)) for client in simulator.data.values()]
     second = collect(simulator, Fed3R())
     totals: dict[str, tuple[Any, Any, int]] = {
         "Fed3R": (Fed3R(), second.statistic, second.up),

@@ -113,7 +113,7 @@ def paper_split(experiment: Experiment) -> str | None:
     None also where the network or the data are not the paper's.
     """
     config = experiment.config
-    trained = np.concatenate([client.labels for client in experiment.clients.values()])
+    trained = np.concatenate([client.samples.labels for client in experiment.clients.values()])
     each = [np.unique(y, return_counts=True)[1] for y in (trained, experiment.test.labels)]
     counts = [paper.IMAGES[part] for part in ("train", "test")]
     data = all(

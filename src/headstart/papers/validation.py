@@ -55,12 +55,7 @@ def trial(train: Dataset, split: Partition, fraction: float, seed: int) -> Trial
     """Each client holds out a stratified `fraction` of its samples."""
     kept, held = personal_split(split, train.labels, fraction, 1, seed)
     clients = {
-        name: ClientData(
-            train.features[own],
-            train.labels[own],
-            train.features[rest],
-            train.labels[rest],
-        )
+        name: ClientData(train.subset(own).samples, train.subset(rest).samples)
         for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
         if len(own)
     }
@@ -70,9 +65,10 @@ def trial(train: Dataset, split: Partition, fraction: float, seed: int) -> Trial
 @register_step("validate", Tally, tests=True)
 def _validate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[held-out samples, hits of each head]."""
-    z, y, heads = client.test_features, client.test_labels, broadcast["weights"]
-    if z is None or y is None or not len(y):
+    heads = broadcast["weights"]
+    if client.test is None or not len(client.test):
         return Tally(np.zeros(1 + len(heads)))
+    z, y = client.test.read()
     mapped = RandomFeatures(**params["map"])(z) if params["map"] else z
     hits = [
         float((broadcast["classes"][np.argmax(mapped @ w.T + b, axis=1)] == y).sum())

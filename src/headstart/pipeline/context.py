@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.datasets import Dataset
+from headstart.data.samples import Samples
 from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.colours import Colours
+from headstart.pipeline.augmenting import ImageRecord
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.progress import Progress, silent
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Params = dict[str, NDArray[Any]]
 _MARGIN = 4.0  # a client's features may be larger than those of the test set
-DIAGNOSED = 500  # test samples that every client of a round looks at
+DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
 def unwatched(point: Point) -> None:
@@ -53,20 +54,20 @@ class ModelState:
     torch is needed.
     """
 
-    method: Any = None  # that solved the initial head; None: a random one
+    method: Head | None = None  # that solved the initial head; None: a random one
     head: LinearHead | None = None
     leverage: Leverage = field(default_factory=Leverage)
     spec: Spec | None = None
     params: Params = field(default_factory=dict)
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
-    closed: str | None = None  # the closed-form personalization, if one was said
+    closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
         """All parameters by name, and what they are (`about`, JSON), as safetensors.
 
-        `images`: what was done to the colours of those it was trained on.
+        `images`: what was done to those that it was trained on.
         """
         assert self.spec is not None
         facts = {**self.spec.plain(), **({"images": images} if images else {})}
@@ -137,10 +138,10 @@ def _counted(federation: Federation) -> list[Answer]:
 class PipelineContext:
     federation: Federation
     config: RunConfig
-    test: Dataset  # the server's own
+    test: Samples  # the server's own
     shape: tuple[int, ...]  # of one sample
     extractor: dict[str, Any] | None = None  # what made features that stay as they are
-    colours: Colours = field(default_factory=Colours)
+    images: ImageRecord = field(default_factory=ImageRecord)
     progress: Progress = silent
     checkpoint: Checkpoint | None = None
     watch: Callable[[Point], None] = unwatched
@@ -214,11 +215,11 @@ class PipelineContext:
     def test_features(self, params: Params) -> NDArray[Any]:
         """The server's own test samples, as closed forms see them."""
         if not self.config.network:
-            return self.test.features
+            return self.test.read()[0]
         from headstart.gradient.models import build
         from headstart.gradient.refit import features_of
 
-        return features_of(build(self.spec(None)), params, self.test.features)
+        return features_of(build(self.spec(None)), params, self.test)
 
     def bound(self, params: Params) -> float:
         """Of the lattice: what was said, or what features of the test samples stay in."""
@@ -234,14 +235,14 @@ class PipelineContext:
             return None
         if state.spec is None:
             assert state.head is not None
-            right = state.head.predict(self.test.features) == self.test.labels
+            right = state.head.predict(self.test.read()[0]) == self.test.labels
         else:
             from headstart.gradient.home import predicted
             from headstart.gradient.steps import tensors
 
-            at = predicted(state.plain, tensors(state.params), self.test.features)
+            at = predicted(state.plain, tensors(state.params), self.test)
             right = self.classes[at] == self.test.labels
-        self.domains = self.colours.by_domain(right)
+        self.domains = self.images.by_domain(right)
         return float(right.mean())
 
     @functools.cached_property
@@ -250,10 +251,8 @@ class PipelineContext:
         known = np.flatnonzero(np.isin(self.test.labels, self.classes))
         rng = np.random.default_rng([self.config.seed, 0xD1A6])
         some = np.sort(rng.permutation(known)[:DIAGNOSED])
-        return {
-            "outside/features": self.test.features[some],
-            "outside/labels": self.test.labels[some],
-        }
+        features, labels = self.test.read(some)
+        return {"outside/features": features, "outside/labels": labels}
 
     def point(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headstart.data.datasets import Dataset
+from headstart.data.samples import Samples
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import ClientData, Federation
 from headstart.pipeline.config import PrivateConfig, RunConfig
@@ -25,7 +25,7 @@ _GROUP = 256  # members that a masked group can have at most
 
 
 def private_federation(
-    inner: Federation, private: PrivateConfig, clients: Mapping[str, ClientData], test: Dataset
+    inner: Federation, private: PrivateConfig, clients: Mapping[str, ClientData], test: Samples
 ) -> Private:
     """The federation behind noise.
 
@@ -35,7 +35,7 @@ def private_federation(
     said = private.model_dump(exclude_none=True)
     planned = {
         "classes": np.unique(test.labels),
-        "samples": sum(len(client.labels) for client in clients.values()),
+        "samples": sum(len(client.samples) for client in clients.values()),
     }
     return Private(inner, PrivacyPlan(**{**planned, **said}))
 

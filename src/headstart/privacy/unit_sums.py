@@ -80,8 +80,9 @@ def _summed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     budget="measure",
 )
 def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    check_classes(client.labels, as_labels(params["classes"], "classes"))
-    rows, labels = unit_rows(client.features, broadcast.get("direction")), client.labels
+    features, labels = client.samples.read()
+    check_classes(labels, as_labels(params["classes"], "classes"))
+    rows = unit_rows(features, broadcast.get("direction"))
     classes = rows_of(params)
     if params["kind"] == "mean":
         labels = np.repeat(classes, len(rows))

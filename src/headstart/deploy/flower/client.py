@@ -118,18 +118,11 @@ def work(question: Question, step: Step, client: ClientData, node: NodeSettings)
     folder = own_folder(node)
     memories = remembered(folder)
     before = memories.at(question)
-    own = ClientData(
-        client.features,
-        client.labels,
-        client.test_features,
-        client.test_labels,
-        kept_secret(folder / "secret"),
-        dict(before),
-    )
+    own = ClientData(client.samples, client.test, kept_secret(folder / "secret"), dict(before))
     if kind := charged(step):  # on the disk before a number is computed
         budget = Budget(folder, {name: getattr(node, name) for name in KINDS})
         budget.spend(kind, mark(question, step, own))
-    with threads.for_size(len(own.labels)):
+    with threads.for_size(len(own.samples)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
     changed = any(before.get(key) is not array for key, array in own.memory.items())
@@ -169,7 +162,7 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
     shows = kind.discloses
     if not shows or step.silent:
         return
-    tested = 0 if client.test_labels is None else len(client.test_labels)
+    tested = 0 if client.test is None else len(client.test)
     if kind.tests and 0 < tested < FEWEST and not node.small:
         raise UploadRejected(
             "small",
@@ -178,9 +171,9 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
         )
     asked = step.params
     shown = check_small_client(
-        client.labels,
+        client.samples.labels,
         heads.make(asked["head"], dict(asked["settings"])) if "head" in asked else None,
-        client.features.shape[1],
+        client.samples.shape[0],
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,

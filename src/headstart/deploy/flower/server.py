@@ -292,7 +292,7 @@ class Server:
         context = PipelineContext(
             Recorded(federation, LedgerStore(self.ledger)),
             _config(self.settings, pipeline),
-            _no_samples(self.settings.dimension) if test is None else test,
+            (_no_samples(self.settings.dimension) if test is None else test).samples,
             (self.settings.dimension,),
             self.extractor,
             checkpoint=self._checkpoint(pipeline),

@@ -9,20 +9,34 @@ group of channel g (red, green, blue) every image x becomes
 The shift comes before any normalization. Images of uint8 are rounded to the nearest integer (half
 to even) and **clipped to 0..255**, so that a bright channel saturates, as in a camera; images of
 floats are multiplied and never clipped (the paper does not say which it did). δ = 1 changes no bit.
+
+It is no draw but a property of an image: `shifted` gives a set of images that are shifted as they
+are decoded, before all other preprocessing, for networks that train and for extractors alike. The
+shift stands in the bytes of an image as they are read, so that what identifies the image (its hash,
+and with it the cache of its features) changes with its domain and with δ.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headstart.data import allot, checks
+from headstart.data.augment.base import Augmentation, Draw
+from headstart.data.backbones.preprocess import as_rgb
+from headstart.data.image_set import ImageSet
 from headstart.data.partition import Partition
 from headstart.data.pixels import Images, as_images
+from headstart.data.sample_set import Source, Stamp
 from headstart.errors import DataError
+from headstart.optional import require
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Domains: TypeAlias = NDArray[np.str_]
 
@@ -90,6 +104,64 @@ def shift_test(images: ArrayLike, delta: float, seed: int = 0) -> Shifted:
     pixels = as_images(images)
     domains = groups(len(pixels), seed)
     return Shifted(shift(pixels, domains, delta), domains)
+
+
+@dataclass(frozen=True)
+class DomainShift(Augmentation):
+    """Groups of clients with one colour stronger in each; said as shift=δ, not in augment."""
+
+    name: ClassVar[str] = "domain-shift"
+    needs_decoded: ClassVar[bool] = True
+    delta: float = 1.5
+    domain: str = ""
+
+    def image(self, image: Image, draw: Draw | None = None) -> Image:
+        if not self.domain or self.delta == 1:
+            return image
+        planes = np.asarray(as_rgb(image)).transpose(2, 0, 1)
+        moved = shift(planes[None], [self.domain], self.delta)[0].transpose(1, 2, 0)
+        made: Image = require("PIL.Image").fromarray(np.ascontiguousarray(moved))
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftedImages:
+    """The images of a source, each shifted to its domain ("": left alone)."""
+
+    inner: Source
+    domains: Domains
+    delta: float
+
+    @property
+    def root(self) -> Path:
+        return self.inner.root
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def where(self, i: int) -> str:
+        domain = str(self.domains[i])
+        return self.inner.where(i) + (f" ({domain} ×{self.delta:g})" if domain else "")
+
+    def read(self, i: int) -> bytes:
+        return f"{self.domains[i]} {self.delta!r}\n".encode() + self.inner.read(i)
+
+    def decode(self, data: bytes, where: str) -> Image:
+        about, _, rest = data.partition(b"\n")
+        domain = about.decode().split(" ")[0]
+        image: Image = self.inner.decode(rest, where)
+        return DomainShift(self.delta, domain).image(image)
+
+    def stamp(self, i: int) -> Stamp | None:
+        return self.inner.stamp(i)
+
+
+def shifted(images: ImageSet, domains: ArrayLike, delta: float) -> ImageSet:
+    """The same set with the images of each domain shifted by `delta`."""
+    names = checked_domains(domains, len(images))
+    if delta == 1:
+        return images
+    return replace(images, source=ShiftedImages(images.source, names, float(delta)))
 
 
 def _scaled(values: NDArray[Any], factor: float) -> NDArray[Any]:

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headstart.data.augment.base import Augmentation, Draw, Scaling
 from headstart.data.pixels import Images, as_images
 from headstart.errors import DataError
 
@@ -80,15 +81,21 @@ class ChannelTable:
 def channel_statistics(images: ArrayLike) -> ChannelStatistics:
     """Mean and deviation of each channel of each image, averaged over the images of a client."""
     pixels = as_images(images)
-    if not len(pixels):
-        raise DataError("images: expected at least one image, got none")
-    means, deviations = np.zeros(3), np.zeros(3)
-    step = max(1, _BLOCK // pixels[0].size)
-    for start in range(0, len(pixels), step):
-        block = _unit(pixels[start : start + step], np.dtype(np.float64))
+    step = max(1, _BLOCK // max(1, pixels[:1].size))
+    return averaged_channels(pixels[at : at + step] for at in range(0, len(pixels), step))
+
+
+def averaged_channels(blocks: Iterable[Images]) -> ChannelStatistics:
+    """The same of images that come a block at a time; refused where none come."""
+    count, means, deviations = 0, np.zeros(3), np.zeros(3)
+    for pixels in blocks:
+        block = _unit(pixels, np.dtype(np.float64))
         means += block.mean(axis=(2, 3)).sum(axis=0)
         deviations += block.std(axis=(2, 3)).sum(axis=0)
-    return ChannelStatistics(means / len(pixels), deviations / len(pixels))
+        count += len(block)
+    if not count:
+        raise DataError("images: expected at least one image, got none")
+    return ChannelStatistics(means / count, deviations / count)
 
 
 def rdn(images: ArrayLike, table: ChannelTable, rng: np.random.Generator) -> Images:
@@ -106,27 +113,6 @@ def rdn(images: ArrayLike, table: ChannelTable, rng: np.random.Generator) -> Ima
 def own(images: ArrayLike, statistics: ChannelStatistics) -> Images:
     """Test time: every image normalized with the client's own pair; types as in `rdn`."""
     return _normalized(as_images(images), statistics.mean[None], statistics.deviation[None])
-
-
-@dataclass(frozen=True, eq=False)
-class Looks:
-    """A client's images are stored as it sees them at test time, normalized with its `own` pair.
-
-    In training they look as `table`'s clients see them: (x − μ^j)/σ^j = (v·σ + μ − μ^j)/σ^j of the
-    stored v, for its own μ and σ.
-    """
-
-    own: ChannelStatistics
-    table: ChannelTable
-
-    def redraw(self, images: Images, drawn: NDArray[np.uint64]) -> None:
-        """In place, n×3×h×w floats: image i as client `drawn[i]`, modulo how many there are."""
-        at = (drawn % np.uint64(len(self.table))).astype(np.int64)
-        theirs = np.maximum(self.table.deviations[at], LEAST_DEVIATION)
-        scale = np.maximum(self.own.deviation, LEAST_DEVIATION) / theirs
-        offset = (self.own.mean - self.table.means[at]) / theirs
-        images *= scale[:, :, None, None].astype(images.dtype)
-        images += offset[:, :, None, None].astype(images.dtype)
 
 
 # --- Server
@@ -148,6 +134,37 @@ def collect(rows: Iterable[ChannelStatistics]) -> ChannelTable:
 def middle(table: ChannelTable) -> ChannelStatistics:
     """The mean of all pairs, for images that are no client's: an outside test set."""
     return ChannelStatistics(table.means.mean(axis=0), table.deviations.mean(axis=0))
+
+
+# --- Augmentation
+
+
+@dataclass(frozen=True)
+class FedRDN(Augmentation):
+    """Normalization with the channels of a client drawn at random (clients exchange theirs)."""
+
+    name: ClassVar[str] = "fedrdn"
+    channels: ClassVar[bool] = True
+
+    def with_channels(self, own: ChannelStatistics, table: ChannelTable) -> RandomNormalization:
+        return RandomNormalization(own, table)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomNormalization(Augmentation):
+    """(x − μ^j)/σ^j for a client j of the table; outside training with one's own pair."""
+
+    name: ClassVar[str] = FedRDN.name
+    own: ChannelStatistics
+    table: ChannelTable
+
+    def scaling(self, draw: Draw | None) -> Scaling:
+        if draw is None:
+            mean, deviation = self.own.mean, self.own.deviation
+        else:
+            j = draw.below(len(self.table))
+            mean, deviation = self.table.means[j], self.table.deviations[j]
+        return mean, np.maximum(deviation, LEAST_DEVIATION)
 
 
 # --- Arithmetic

@@ -1,4 +1,4 @@
-"""Shifted colours and FedRDN as options of a run: what clients and the test set see, and say so."""
+"""Domain shift and augmentations as options of a run: what clients and the test set read."""
 
 import json
 from dataclasses import replace
@@ -10,17 +10,13 @@ from typer.testing import CliRunner
 
 from headstart import HeadstartError, LinearHead
 from headstart.cli import app
-from headstart.data import rdn
-from headstart.data.backbones.preprocess import IMAGENET_MEAN, IMAGENET_STD
+from headstart.data.augment import fedrdn
+from headstart.data.augment.domain_shift import CHANNELS, shift, shifted
 from headstart.data.images import load_images
-from headstart.data.shift import CHANNELS, shift
-from headstart.data.shifted import shifted
-from headstart.federation.channels import unit_images
-from headstart.gradient.engine import Group, Samples
 from headstart.gradient.steps import Job, groups
 from headstart.pipeline.change import add
 from headstart.pipeline.checkpoint import Checkpoint
-from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.config import dump_config, make_config, parse_yaml, parsed
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.run import compare, run_config, simulate
@@ -57,31 +53,24 @@ def timeless(result):
     return replace(result, seconds=None, created="")
 
 
-def bytes_of(features):
-    """Rows of normalized pixels as the bytes they were."""
-    return np.rint(255 * unit_images(features, IMAGENET_MEAN, IMAGENET_STD)).astype(int)
-
-
 # -- δ ---------------------------------------------------------------------------------------------
 
 
 def test_clients_and_test_images_are_shifted_in_three_even_groups(photos):
     plain, moved = prepare(told(photos)), prepare(told(photos, shift=1.5))
-    colours = moved.colours
-    found = list(colours.clients.values())
+    record = moved.images
+    found = list(record.clients.values())
     assert sorted(found) == sorted([*CHANNELS, *CHANNELS])
-    counts = [int((colours.test == name).sum()) for name in CHANNELS]
+    counts = [int((record.test == name).sum()) for name in CHANNELS]
     assert max(counts) - min(counts) <= 1
     assert sum(counts) == len(moved.test)
     for name, client in moved.clients.items():
         before = plain.clients[name]
-        assert np.array_equal(client.labels, before.labels)
-        for part in ("features", "test_features"):
-            was, now = bytes_of(getattr(before, part)), bytes_of(getattr(client, part))
-            domains = [colours.clients[name]] * len(was)
-            assert np.array_equal(now, shift(was.astype(np.uint8), domains, 1.5))
-    was, now = bytes_of(plain.test.features), bytes_of(moved.test.features)
-    assert np.array_equal(now, shift(was.astype(np.uint8), colours.test, 1.5))
+        assert np.array_equal(client.samples.labels, before.samples.labels)
+        for was, now in ((before.samples, client.samples), (before.test, client.test)):
+            domains = [record.clients[name]] * len(was)
+            assert np.array_equal(now.pixels(), shift(was.pixels(), domains, 1.5))
+    assert np.array_equal(moved.test.pixels(), shift(plain.test.pixels(), record.test, 1.5))
 
 
 def test_a_shift_by_1_changes_nothing_and_another_shift_is_another_run(photos):
@@ -89,7 +78,7 @@ def test_a_shift_by_1_changes_nothing_and_another_shift_is_another_run(photos):
     assert digests[0] == digests[1]
     assert digests[3] == digests[4]
     assert len(set(digests)) == 3
-    seeds = [prepare(told(photos, shift=2, seed=s)).colours.clients for s in range(4)]
+    seeds = [prepare(told(photos, shift=2, seed=s)).images.clients for s in range(4)]
     assert any(one != seeds[0] for one in seeds)
 
 
@@ -122,10 +111,10 @@ def test_accuracy_by_domain_is_told(photos, tmp_path):
     found = compare(["Fed3R", "Fed3R + FedAvg-1(f)"], told(photos, shift=2), tmp_path / "both")
     prepared = prepare(told(photos, shift=2))
     for (one,) in (result.runs for result in found):
-        test = prepared.colours.test
+        test = prepared.images.test
         mean = sum(one.domains[name] * (test == name).mean() for name in CHANNELS)
         assert mean == pytest.approx(one.accuracy)
-        assert {client.client: client.domain for client in one.clients} == prepared.colours.clients
+        assert {client.client: client.domain for client in one.clients} == prepared.images.clients
     page = (tmp_path / "both" / "report.html").read_text(encoding="utf-8")
     assert "Images are shifted by δ = 2" in page
     assert "Test images with more" in page
@@ -139,7 +128,7 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (2, 3):
+        if (point.phase, point.round) == (2, 3):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -157,35 +146,28 @@ def test_each_client_sees_its_images_by_its_own_channels(photos):
     plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
     pairs = []
     for name, client in plain.clients.items():
-        images = unit_images(client.features, IMAGENET_MEAN, IMAGENET_STD)
-        pair = rdn.channel_statistics(images)
+        pair = fedrdn.channel_statistics(client.samples.pixels())
         pairs.append(pair)
         now = seen.clients[name]
-        expected = rdn.own(images, pair).reshape(now.features.shape)
-        np.testing.assert_allclose(now.features, expected, rtol=1e-5, atol=1e-5)
-        held = unit_images(client.test_features, IMAGENET_MEAN, IMAGENET_STD)
-        expected = rdn.own(held, pair).reshape(now.test_features.shape)  # of the training part
-        np.testing.assert_allclose(now.test_features, expected, rtol=1e-5, atol=1e-5)
-    table = rdn.collect(pairs)
-    np.testing.assert_allclose(seen.colours.table.means, table.means)
-    outside = unit_images(plain.test.features, IMAGENET_MEAN, IMAGENET_STD)
-    expected = (outside - table.means.mean(0)[:, None, None]) / table.deviations.mean(0)[
-        :, None, None
-    ]
-    found = seen.test.features.reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        for was, read in ((client.samples, now.samples), (client.test, now.test)):
+            expected = fedrdn.own(was.pixels(), pair)  # of the training part, both
+            np.testing.assert_allclose(read.read()[0], expected, rtol=1e-5, atol=1e-5)
+    table = fedrdn.collect(pairs)
+    np.testing.assert_allclose(seen.images.table.means, table.means)
+    expected = fedrdn.own(plain.test.pixels(), fedrdn.middle(table))
+    np.testing.assert_allclose(seen.test.read()[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_training_sees_every_image_as_some_client_each_time(photos):
     plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
     job = Job("fedavg", simulate(seen, parsed("none"))[1].spec, train="model")
     name = seen.federation.clients[0]
-    client, table = seen.clients[name], seen.colours.table
-    before = client.features.copy()
-    raw = unit_images(plain.clients[name].features, IMAGENET_MEAN, IMAGENET_STD)
-    looks = np.stack(  # K×n×3×h×w: every image as every client
+    client, table = seen.clients[name], seen.images.table
+    before = client.samples.read()[0]
+    raw = plain.clients[name].samples.pixels()
+    possible = np.stack(  # K×n×3×h×w: every image as every client
         [
-            rdn.own(raw, rdn.ChannelStatistics(mean, deviation))
+            fedrdn.own(raw, fedrdn.ChannelStatistics(mean, deviation))
             for mean, deviation in zip(table.means, table.deviations, strict=True)
         ]
     )
@@ -193,7 +175,7 @@ def test_training_sees_every_image_as_some_client_each_time(photos):
     drawn = []
     for _, batch in group.batches(20, 4, 0, 0):
         for image in batch.x[0].numpy():
-            gaps = np.abs(looks - image).max(axis=(2, 3, 4))
+            gaps = np.abs(possible - image).max(axis=(2, 3, 4))
             assert gaps.min() < 1e-4
             drawn.append(np.unravel_index(gaps.argmin(), gaps.shape))
     by, which = (np.array(column) for column in zip(*drawn, strict=True))
@@ -202,28 +184,9 @@ def test_training_sees_every_image_as_some_client_each_time(photos):
     assert len(counts) == CLIENTS
     chi = ((counts - len(by) / CLIENTS) ** 2).sum() / (len(by) / CLIENTS)
     assert chi < 30  # 5 degrees of freedom: p < 2e-5
-    assert np.array_equal(client.features, before)  # what is stored stays
+    assert np.array_equal(client.samples.read()[0], before)  # what is tested stays
     [(_, whole)] = group.whole()
-    assert np.array_equal(whole.x[0].numpy().reshape(before.shape), before)
-
-
-def test_looks_are_drawn_by_the_secret_and_the_step():
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(6, 3, 2, 2)).astype(np.float32), np.zeros(6, np.int64)
-    own = rdn.ChannelStatistics(np.zeros(3), np.ones(3))
-    table = rdn.ChannelTable(rng.normal(size=(5, 3)), 1 + rng.random((5, 3)))
-
-    def seen(secret, *key, looks=None):
-        group = Group([Samples(x, y, secret, looks=looks)])
-        return np.concatenate([batch.x[0].numpy().copy() for _, batch in group.batches(2, 6, *key)])
-
-    looks = rdn.Looks(own, table)
-    first = seen(b"a", 1, looks=looks)
-    assert np.array_equal(first, seen(b"a", 1, looks=looks))
-    assert not np.array_equal(first, seen(b"a", 2, looks=looks))
-    assert not np.array_equal(first, seen(b"a", 1))
-    same = rdn.Looks(own, rdn.collect([own]))  # one client sees as it always does
-    np.testing.assert_allclose(seen(b"a", 1, looks=same), seen(b"a", 1), atol=1e-6)
+    assert np.array_equal(whole.x[0].numpy(), before)
 
 
 def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photos, tmp_path):
@@ -250,6 +213,52 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
     assert "FedRDN normalizes" in page
 
 
+# -- crops and flips -------------------------------------------------------------------------------
+
+
+def test_an_augmented_run_says_so_and_repeats_to_the_bit(photos, tmp_path):
+    text, how = "none + FedAvg-2(f)", [{"name": "crop", "scale": 0.5}, "flip"]
+    config = told(photos, augment=how, pipeline=text)
+    one, two = (run(config, tmp_path / name) for name in ("one", "two"))
+    plain = run(told(photos, pipeline=text), tmp_path / "plain")
+    assert timeless(one) == timeless(two)
+    models = [
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two", "plain")
+    ]
+    assert models[0] == models[1] != models[2]
+    assert (one.data.augment, plain.data.augment) == ("crop, flip", None)
+    assert [point.up for point in one.curve] == [point.up for point in plain.curve]
+    page = (tmp_path / "one" / "report.html").read_text(encoding="utf-8")
+    assert "Training images are augmented: crop, flip." in page
+
+
+def test_images_are_augmented_in_training_alone_and_anew_every_epoch(photos):
+    plain, seen = (prepare(told(photos, augment=a)) for a in (None, ["crop", "flip"]))
+    job = Job("fedavg", simulate(seen, parsed("none"))[1].spec, train="model")
+    name = seen.federation.clients[0]
+    for was, now in ((plain.test, seen.test), (plain.clients[name].test, seen.clients[name].test)):
+        assert np.array_equal(was.read()[0], now.read()[0])
+    [(_, group)] = groups(job, {name: seen.clients[name]}, np.array(["k0", "k1"]))
+    [(_, whole)] = group.whole()
+    before = plain.clients[name].samples.read()[0]
+    assert np.array_equal(whole.x[0].numpy(), before)
+    size = len(before)
+    one, two = (batch.x[0].numpy() for _, batch in group.batches(2, size, 0, 0))
+    every = {image.tobytes() for image in (*one, *two, *before)}
+    assert len(every) > 2.5 * size
+    again, _ = (batch.x[0].numpy() for _, batch in group.batches(2, size, 0, 0))
+    assert np.array_equal(one, again)
+    other, _ = (batch.x[0].numpy() for _, batch in group.batches(2, size, 1, 0))
+    assert not {image.tobytes() for image in other} <= every
+
+
+def test_augmentations_are_kept_in_the_file_of_a_run(photos):
+    config = told(photos, augment=[{"name": "Crop", "scale": 0.5}, "flip"])
+    assert make_config(parse_yaml(dump_config(config))) == config
+    assert told(photos, augment=[]).augment is None
+    assert told(photos, augment="fedrdn") == told(photos, augment=["FedRDN"])
+
+
 # -- what cannot be, and how it is said ------------------------------------------------------------
 
 
@@ -260,7 +269,14 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
         ({"shift": float("inf")}, "shift: .* finite"),
         ({"shift": 2, "skip_corrupt": True}, "shift: expected images that can all be decoded"),
         ({"shift": 2, "matched": True}, "matched: with shift, test images have domains"),
-        ({"augment": "mixup"}, "augment: .* 'fedrdn'"),
+        (
+            {"augment": "mixup"},
+            "augment: expected one of crop, domain-shift, fedrdn",
+        ),
+        ({"augment": "domain-shift"}, "augment: domain-shift is said by its intensity"),
+        ({"augment": ["flip", "flip"]}, "augment: expected flip once, got it twice"),
+        ({"augment": {"name": "crop", "size": 2}}, "crop: expected settings among scale, got size"),
+        ({"augment": {"name": "crop", "scale": 0}}, "scale: expected a number above 0, at most 1"),
         ({"augment": "fedrdn"}, "augment: expected a network that trains on images; give network"),
         ({"views": "crops"}, "views: .* 'flip'"),
         ({"views": "flip", "network": "small_cnn"}, "views: expected an extractor that does not"),

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart.data.augment.domain_shift import (
+    CHANNELS,
+    INTENSITIES,
+    groups,
+    shift,
+    shift_clients,
+    shift_test,
+)
 from headstart.data.partition import Partition, iid, personal_split
-from headstart.data.shift import CHANNELS, INTENSITIES, groups, shift, shift_clients, shift_test
 from headstart.errors import DataError
 
 KINDS = (np.uint8, np.float32, np.float64)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.data import rdn as module
-from headstart.data.rdn import (
+from headstart.data.augment import fedrdn as module
+from headstart.data.augment.fedrdn import (
     LEAST_DEVIATION,
     ChannelStatistics,
     ChannelTable,
