@@ -14,6 +14,7 @@ from headstart import Fed3R, LinearHead
 from headstart.data.datasets import load
 from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import UploadRejected
+from headstart.deploy.flower import budget as budget_half
 from headstart.deploy.flower import client as node_half
 from headstart.deploy.flower.budget import FILE, KINDS, Budget, charged
 from headstart.deploy.flower.federation import FlowerFederation
@@ -157,6 +158,13 @@ def test_every_step_that_discloses_is_counted():
     assert charged(steps.through(steps.calibrate(), {"network": "x"})) == "training"
     assert charged(replace(steps.calibrate(), silent=True)) == ""
     assert charged(steps.counts()) == ""
+
+
+def test_a_step_of_a_plugin_that_says_no_budget_of_ours_counts_as_training(monkeypatch):
+    for said in ("", "as much as you like"):
+        kind = replace(step_kind("measure"), budget=said)
+        monkeypatch.setattr(budget_half, "step_kind", lambda name, kind=kind: kind)
+        assert charged(Step("mine")) == "training"
 
 
 @pytest.mark.parametrize("kind", ["calibrate", "personal", "measure"])
@@ -356,3 +364,28 @@ def test_a_training_stops_at_the_rounds_its_owner_allows(digits, tmp_path):
     other = replace(settings, pipeline="Fed3R + FedProx-1(head)")
     with pytest.raises(HeadstartError, match="budget"):  # nobody is left to train with
         serve(FakeGrid(nodes), other, "another", poll=0.01)
+
+
+def test_the_same_words_to_a_client_that_has_trained_since_are_another_question(digits, tmp_path):
+    """What it remembers is in its answer: asked again and again, it would say ever more."""
+    pytest.importorskip("torch")
+    from headstart.gradient.models import Spec
+    from headstart.gradient.steps import Job, broadcast, update
+
+    x, y = digits
+    job = Job("scaffold", Spec(10, DIMENSION))
+    params = {
+        "head.weight": np.zeros((10, DIMENSION), np.float32),
+        "head.bias": np.zeros(10, np.float32),
+    }
+    words = broadcast(job, params, {"control": params}, np.arange(10))
+    nodes = node_of(tmp_path, x, y, training=2)
+    server = Server(nodes)
+    server.federation.begin_training("one")
+    first = server.ask(update(job, 0), words).digest()
+    second = server.ask(update(job, 0), words).digest()
+    assert first != second
+    with pytest.raises(Refused, match="budget"):
+        server.ask(update(job, 0), words)
+    server.federation.last["site"] = 1  # a server that has not heard the second answer
+    assert server.ask(update(job, 0), words).digest() == second

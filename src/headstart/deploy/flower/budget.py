@@ -50,7 +50,8 @@ def charged(step: Step) -> str:
     kind = step_kind(step.name)
     if step.silent or not kind.discloses:
         return ""
-    return "training" if network_of(step) else kind.budget or "training"
+    own = kind.budget if kind.budget in KINDS else "training"  # of a plugin that says no other
+    return "training" if network_of(step) else own
 
 
 def mark(question: Question, step: Step, client: ClientData) -> str:

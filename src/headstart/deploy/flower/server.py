@@ -77,7 +77,7 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
             {},
             settings.deadline,
             settings.precision or None,
-            Limits(bytes=contract.size_limit, dimension=contract.dimension),
+            Limits(contract.size_limit, dimension=contract.dimension, classes=contract.classes),
             poll,
             contract,
             run=run,
