@@ -275,9 +275,9 @@ def upload(
     """What a client sends in a round, and its message."""
     state = state or begin(job, initial(job.model, None, 5))
     server: dict[str, Any] = dict(state.server)
-    if job.recipe.ahead:
+    if job.recipe.needs_full_gradient:
         server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
-    told = {name: server[name] for name in job.recipe.tells}
+    told = {name: server[name] for name in job.recipe.broadcast_state}
     words = steps.broadcast(job, state.params, told, np.arange(job.spec.classes))
     (answer,) = Simulator(data).answers(steps.update(job, state.round), words, [who])
     assert answer.payload is not None
@@ -346,7 +346,7 @@ def lengths_where_asked_for(case: Case) -> None:
     job, data = case.problem()
     sent, _ = upload(job, fresh(data), "c02")
     weight, _, squares, _ = sent.numbers
-    if not job.recipe.lengths:
+    if not job.recipe.send_norms:
         require(squares == 0, f"expected no lengths, got {squares}")
         return
     moved = sent.vectors[0] / weight
