@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-features bench-images clean
+.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,12 +32,19 @@ test: lint ## install everything, lint, and run the whole suite
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
 
+test-oracles: $(BIN)/python ## noise and its accountant next to OpenDP's and dp-accounting's, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-oracles
+	$(VENV)-oracles/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e . pytest hypothesis dp-accounting==0.6.0 opendp==0.16.0
+	$(VENV)-oracles/bin/python -m pytest -o python_files=oracle_*.py tests/oracles
+
 test-extras: $(BIN)/python ## every extra alone: the wheel in fresh environments, outside the repository
 	$(BIN)/python scripts/test_extras.py
 
-fuzz: $(VENV)/.all ## coverage-guided fuzzing of the decoder, a minute
+fuzz: $(VENV)/.all ## a million messages: coverage-guided at the decoder, and an attacker who knows the schema
 	$(PIP) atheris
-	$(BIN)/python tests/fuzz/decoder.py $(VENV)/fuzz-corpus -max_total_time=60
+	$(BIN)/python tests/fuzz/decoder.py $(VENV)/fuzz-corpus -runs=800000
+	$(BIN)/python tests/fuzz/attacker.py --messages 200000
 
 lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
 	$(BIN)/ruff check src tests benchmarks scripts
@@ -57,10 +64,16 @@ bench-rounds: $(VENV)/.all ## head fine-tuning, clients together next to a plain
 bench-secure: $(VENV)/.all ## secure sums: masks per client, bytes next to the small message's
 	$(BIN)/python benchmarks/secure.py
 
+bench-private: $(VENV)/.all ## differential privacy: accuracy by ε, next to private gradients, and the sampler
+	$(BIN)/python benchmarks/private.py
+
 bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next to Flower's simulation
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/secure.py
 	$(BIN)/python benchmarks/flower_rounds.py
+
+bench-poison: $(VENV)/.all ## one bad client in a hundred, at every cap: messages next to the worst legal samples
+	$(BIN)/python benchmarks/poison.py
 
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py
@@ -69,4 +82,4 @@ bench-images: $(VENV)/.all ## peak memory of training on 1,000 and on 10,000 ima
 	$(BIN)/python benchmarks/images.py
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -80,7 +80,7 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Of columns whose cells stay on one line; headings break between words."""
+    """Of columns whose cells stay on one line; headings break at spaces."""
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     return [
         max(map(len, [*title.split(), *cells]), default=0)

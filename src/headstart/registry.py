@@ -3,11 +3,11 @@ partitioners, steps.
 
 A registry is filled
 
-    by listing the package       once, when a name is first asked for
+    by listing the package       once, when a name is first looked up
     by a decorator               `@hs.register_head`, in any module that is imported
     by entry points              of installed distributions (group `headstart.heads`, …): named
                                  without being imported, imported when first looked up
-    by plugin files              `--plugin my_file.py`: executed once a process
+    by plugin files              `--plugin my_file.py`: executed once per process
 
 A plain object that nobody registered gets its qualified name (`my_module:MyHead`) for this process.
 Names compare folded, and two different objects of one name are refused.
@@ -331,7 +331,7 @@ def plugins() -> tuple[Plugin, ...]:
 
 
 def load_plugin(path: str | Path) -> Plugin:
-    """Execute a file that registers things; the same bytes are executed once a process.
+    """Execute a file that registers things; the same bytes are executed once per process.
 
     A file that cannot be executed or registers nothing is refused, and leaves nothing behind.
     """
@@ -358,7 +358,7 @@ def read_plugin(path: str | Path) -> bytes:
 
 
 def digest_of(source: bytes) -> str:
-    """The SHA-256 that tells one plugin file from another."""
+    """The SHA-256 by which a plugin file is known."""
     return hashlib.sha256(source).hexdigest()
 
 
@@ -441,7 +441,7 @@ def _names_from(origin: str) -> Iterable[str]:
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """What went wrong, at which line of the file; our own words stand alone."""
+    """What went wrong, at which line of the file; our own errors stand alone."""
     if isinstance(error, HeadstartError):
         return " ".join(str(error).split())
     if isinstance(error, SyntaxError):

@@ -213,7 +213,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One pipeline, run once. `settings`: everything the run was told, resolved."""
+    """One pipeline, run once. `settings`: all settings of the run, resolved."""
 
     pipeline: str  # as the papers write it
     phases: tuple[str, ...]
@@ -464,7 +464,7 @@ class Comparison(Sequence[RunResult]):
 
 
 def _report() -> Any:
-    """The page is made above results: imported when one is asked for."""
+    """The page is made above results: imported when one is made."""
     return importlib.import_module("headstart.report")
 
 

@@ -126,6 +126,21 @@ def test_who_may_come(client, code):
     validator.check(("a", "b"), ROUND, upload_of(1))
 
 
+def test_names_have_one_spelling_and_none_reads_like_another():
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    contract = contract_of(clients=[apart, "site-a"], caps={apart: 50})
+    assert contract.clients == (composed, "site-a")
+    validator = UploadValidator(contract)
+    for spelling in (composed, apart):
+        validator.check(spelling, ROUND, upload_of(1))
+        assert contract.cap(spelling) == 50
+    for alike in ("Site-A", "s\u0456te-a", "\uff53ite-a"):  # capitals, a Cyrillic і, a wide s
+        assert code_of(validator.check, ("site-a", alike), ROUND, upload_of(1)) == "client"
+        with pytest.raises(HeadstartError, match="read alike"):
+            contract_of(clients=["site-a", alike])
+    contract_of(clients=["site-1", "site-l", "site-10", "site-lo"])  # digits are meant
+
+
 def test_caps_register_nobody_and_the_registered_need_none():
     capped = UploadValidator(contract_of(caps={"a": 50}))
     capped.check("stranger", ROUND, upload_of(1))

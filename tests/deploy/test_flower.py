@@ -322,7 +322,7 @@ def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(experiment, tmp_
         path,
         features=np.concatenate([data.samples.features for data in clients.values()]),
         label=np.concatenate([data.samples.labels for data in clients.values()]),
-        client=np.concatenate([np.full(len(d.labels), name) for name, d in clients.items()]),
+        client=np.concatenate([np.full(len(d.samples), name) for name, d in clients.items()]),
     )
     own = tmp_path / "own"
     own.mkdir()
@@ -593,7 +593,7 @@ def test_who_waits_says_for_whom_and_who_is_done_where_the_model_is(
     silent, *others = [node.name for node in nodes]
     nodes[0].fault = "silent"
     expected = " ".join([silent, *others, "site-z"])
-    told = run_settings(tmp_path, nodes=expected, deadline=1.0)
+    told = run_settings(tmp_path, nodes=expected, deadline=3.0)
     served(FakeGrid(nodes), told)
     assert lines_of(caplog, "waiting") == [
         f"headstart: waiting for {silent} (asked), site-z (not online); 4 of 5 uploads are in"
@@ -762,8 +762,8 @@ def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tm
     lone = ClientData(ArraySamples(np.ones((12, 64)), np.array(["\ud800"] * 12)))
     own = tmp_path / "own"
     own.mkdir()
-    bad = Fed3R().measure(*lone.samples.read(), exact=True, bound=1.0, secret=b"").to_bytes()
-    nodes[0].fault = claiming(None, bad)
+    measured = Fed3R().measure(*lone.samples.read(), exact=True, bound=1.0, secret=b"")
+    nodes[0].fault = claiming(None, measured.to_bytes())
     text = run_settings(tmp_path, wanted=1, labels="text", ledger=str(tmp_path / "text"))
     with pytest.raises(HeadstartError, match=r"UTF-8.*\[classes\]"):
         served(FakeGrid(nodes[:1]), text)

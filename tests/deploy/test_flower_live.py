@@ -470,7 +470,7 @@ def test_all_four_phases_run_over_flower(tmp_path):
 
 def own_parts(client, name):
     """The client as its node has it: a quarter held out, by the node's own seed."""
-    node = NodeSettings(client=name, data="-", held_out=0.25)
+    node = NodeSettings(client=name, data="-", folder="-", held_out=0.25)
     train, test = samples._parts(
         Dataset(name, client.samples.features, client.samples.labels), node
     )

@@ -111,6 +111,46 @@ def test_what_is_not_the_same_upload_again_is_refused(ledger):
     assert list(ledger.members()) == ["a", "b"]
 
 
+def admit_together(ledger):
+    """Two uploads pass the checks before either of them is written."""
+    meet = threading.Barrier(2, timeout=60)
+    check = ledger.validator.check
+
+    def together(*args):
+        upload = check(*args)
+        meet.wait()
+        return upload
+
+    ledger.validator.check = together
+
+
+def test_a_name_that_reads_like_a_members_is_refused(ledger):
+    first = ledger.accept("cafe\u0301", ROUND, "k", upload_of(1))
+    assert ledger.accept("caf\u00e9", ROUND, "k", upload_of(1)) == first  # one name, two spellings
+    for alike in ("Caf\u00e9", "\u0441af\u00e9"):
+        assert code_of(ledger.accept, alike, ROUND, "k", upload_of(2)) == "client"
+        assert code_of(ledger.accept, (alike, "b"), ROUND, "k", upload_of(2)) == "client"
+    assert ledger.missing(["cafe\u0301", "b"]) == ("b",)
+    ledger.forget("cafe\u0301")
+    for alike in ("caf\u00e9", "Caf\u00e9", "\u0441af\u00e9"):
+        assert code_of(ledger.accept, alike, ROUND, "k", upload_of(2)) == "forgotten"
+
+
+def test_of_two_names_that_read_alike_in_one_batch_one_is_refused(ledger):
+    admit_together(ledger)
+
+    def send(name):
+        try:
+            return ledger.accept(name, ROUND, "k", upload_of(len(name)))
+        except UploadRejected as refused:
+            return refused.code
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(send, ("site", "SITE")))
+    assert "client" in found
+    assert len(ledger.members()) == 1
+
+
 def test_members_and_missing(ledger):
     uploads = fill(ledger, "ca")
     marks = {name: hashlib.sha256(uploads[name]).hexdigest() for name in "ac"}
@@ -199,15 +239,7 @@ def test_threads_with_duplicates_count_everybody_once(tmp_path, ledger):
 
 def test_of_two_threads_with_one_key_and_other_bytes_one_is_refused(ledger):
     """Both are admitted at the same time; the log has room for one."""
-    meet = threading.Barrier(2, timeout=60)
-    check = ledger.validator.check
-
-    def together(*args):
-        upload = check(*args)
-        meet.wait()
-        return upload
-
-    ledger.validator.check = together
+    admit_together(ledger)
 
     def send(seed):
         try:
@@ -377,6 +409,76 @@ def test_one_process_writes_and_anybody_looks(tmp_path, ledger):
     with pytest.raises(HeadstartError, match="open for writing"):
         ledger.accept("y", ROUND, "k", upload_of(1))
     assert oct(path.stat().st_mode & 0o777) == "0o700"
+
+
+def test_a_writer_whose_lock_was_deleted_writes_nothing_more(tmp_path, ledger):
+    """Two writers would number their records alike, and cut each other's off as torn."""
+    uploads, path = fill(ledger, "ab"), tmp_path / "ledger"
+    (path / "lock").unlink()
+    with Ledger.open(path) as second:
+        with pytest.raises(HeadstartError, match=r"lock.* is not the file that this process holds"):
+            ledger.accept("c", ROUND, "k", upload_of(3))
+        with pytest.raises(HeadstartError):
+            ledger.forget("a")
+        second.accept("d", ROUND, "k", upload_of(4))
+        uploads["d"] = upload_of(4)
+        ledger.close()  # which would write that all is well
+        second.accept("e", ROUND, "k", upload_of(5))
+        uploads["e"] = upload_of(5)
+    assert verify(path).total == total_of(uploads).digest()
+
+
+def test_an_upload_during_which_the_lock_was_deleted_is_not_acknowledged(ledger, monkeypatch):
+    flush = os.fdatasync
+
+    def stolen(handle):
+        flush(handle)
+        (ledger.path / "lock").unlink()
+
+    monkeypatch.setattr(logs.os, "fdatasync", stolen)
+    with pytest.raises(HeadstartError, match="is not the file"):
+        ledger.accept("a", ROUND, "k", upload_of(1))
+    monkeypatch.undo()
+    assert ledger.members() == {}
+    assert is_ledger(ledger.path)
+
+
+def test_a_sound_record_out_of_turn_is_damage_and_never_a_torn_end(tmp_path):
+    """What a second writer would leave: nothing of it is cut off."""
+    path = tmp_path / "ledger"
+    ledger = Ledger.create(path, contract_of())
+    fill(ledger, "ab")
+    (file,) = log_files(path)
+    place = ledger._log._places[2]
+    abandon(ledger)
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[place.start :])  # record 2 once more
+    for write in (True, False):
+        with pytest.raises(HeadstartError, match=f"is damaged at byte {len(whole)}"):
+            Ledger.open(path, write=write)
+    assert file.stat().st_size == 2 * len(whole) - place.start
+
+
+def test_verify_finds_a_model_that_somebody_changed(tmp_path, monkeypatch):
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of()) as ledger:
+        fill(ledger, "abc")
+        file = ledger.save_model()
+        assert verify(path).models == 1
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(HeadstartError, match=r"model\.safetensors is not a head"):
+            verify(path)
+        hs.Fed3R(ridge=7.0).solve(total_of({"a": upload_of(9)})).save(file)
+        with pytest.raises(HeadstartError, match=r"model\.safetensors is not a head"):
+            verify(path)
+        file.write_bytes(whole)
+        fill(ledger, "d")
+        monkeypatch.setattr(ledger, "_record", lambda *_, **__: None)  # a crash before the record
+        ledger.save_model()
+        assert verify(path).models == 1
+        file.unlink()
+        assert verify(path).models == 0
 
 
 def test_where_a_ledger_can_be(tmp_path):

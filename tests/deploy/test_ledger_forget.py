@@ -4,11 +4,14 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
+from headstart.deploy import log as logs
+from headstart.deploy import refusals
 from headstart.deploy.admission import UploadRejected
 from headstart.deploy.forgetting import forget
 from headstart.deploy.ledger import Ledger
@@ -161,6 +164,90 @@ def test_forgotten_bytes_do_not_come_back_under_another_name(tmp_path):
         ledger = Ledger.open(path)
     with ledger:
         ledger.accept("fox 6", ROUND, "k", upload_of(9))  # other bytes: a new client
+
+
+def measured(head, seed, *, exact, secret, precision=None):
+    rng = np.random.default_rng(seed)
+    z, y = np.clip(rng.normal(size=(5, 6)), -7, 7), np.array([0, 0, 1, 1, 1])
+    return head.measure(z, y, exact=exact, bound=8.0, secret=secret).to_bytes(precision)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float"])
+@pytest.mark.parametrize("head", [hs.Fed3R(), hs.SharedVariances(), hs.FedCOF()], ids=str)
+def test_what_was_forgotten_is_known_in_other_bytes(tmp_path, head, exact):
+    """Another rotation, another encoding: the same statistic. Other samples are another one."""
+    path = tmp_path / "ledger"
+    with Ledger.create(path, contract_of(head, exact=exact)) as ledger:
+        ledger.accept(ANT, ROUND, "k", measured(head, 1, exact=exact, secret=b"one"))
+        ledger.accept(BEE, ROUND, "k", measured(head, 2, exact=exact, secret=b"one"))
+        ledger.forget(ANT)
+    again = {measured(head, 1, exact=exact, secret=bytes([k])) for k in range(10)}
+    if not exact:
+        again |= {measured(head, 1, exact=False, secret=b"x", precision="float64")}
+    with Ledger.open(path) as ledger:
+        for payload in again:
+            assert code_of(ledger.accept, CAT, ROUND, "k", payload) == "forgotten"
+        for seed in range(3, 20):
+            ledger.accept(f"{seed}", ROUND, "k", measured(head, seed, exact=exact, secret=b"two"))
+        assert len(ledger.members()) == 18
+
+
+def test_a_packed_encoding_of_a_forgotten_factor_is_known(tmp_path):
+    small = hs.Moments.from_bytes(measured(hs.Fed3R(), 1, exact=True, secret=b"one"))
+    packed = hs.total([small]).to_bytes()
+    with Ledger.create(tmp_path / "ledger", contract_of()) as ledger:
+        ledger.accept(ANT, ROUND, "k", small.to_bytes())
+        ledger.forget(ANT)
+        assert packed != small.to_bytes()
+        assert code_of(ledger.accept, BEE, ROUND, "k", packed) == "forgotten"
+
+
+@pytest.mark.parametrize("where", ["aside", "rotation", "done", "refusals"])
+def test_a_full_disk_while_forgetting_is_one_line_and_the_ledger_opens(
+    tmp_path, monkeypatch, where
+):
+    path = tmp_path / "ledger"
+    ledger, uploads = filled(path, NAMES)
+    code_of(ledger.accept, CAT, "winter", "k", uploads[CAT])
+    full = OSError(28, "No space left on device")
+    noted = Ledger.note
+
+    def fail(*_, **__):
+        raise full
+
+    def full_note(one, meta):
+        if meta["kind"] == "done":
+            raise HeadstartError("ledger: cannot write: No space left on device")
+        noted(one, meta)
+
+    def hinder():
+        if where == "aside":
+            monkeypatch.setattr(logs, "_copy", fail)
+        elif where == "rotation":
+            monkeypatch.setattr(logs.Log, "_continue", fail)
+        elif where == "done":
+            monkeypatch.setattr(Ledger, "note", full_note)
+        else:
+            monkeypatch.setattr(refusals, "write_text", fail)
+
+    hinder()
+    with pytest.raises(HeadstartError, match=r"client is out.*No space left") as caught:
+        ledger.forget(CAT)
+    assert "\n" not in str(caught.value)
+    ledger.close()
+    left = total_of({name: uploads[name] for name in NAMES if name != CAT}).digest()
+    if where != "rotation":  # without which no log can be opened for writing at all
+        with Ledger.open(path) as again:
+            assert "No space left" in again.unfinished
+            assert again.forgotten(CAT)
+            assert again.total().digest() == left
+        assert not list((path / "log").glob("*.part"))
+    monkeypatch.undo()
+    with Ledger.open(path) as again:
+        assert again.unfinished == ""
+        assert not again.index.unfinished
+    assert traces(path, CAT, uploads[CAT]) == []
+    assert verify(path).total == left
 
 
 @pytest.mark.parametrize("head", [hs.ETF(), hs.Fed3R()], ids=lambda head: head.name)

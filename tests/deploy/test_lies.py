@@ -177,6 +177,29 @@ def test_no_update_that_passes_is_longer_than_training_can_make_it(numbers, more
     assert np.linalg.norm(row) <= weight * longest * 1.001
 
 
+def test_a_bound_on_samples_is_a_bound_on_updates():
+    """Twice the norm, and the longest update is nearly twice as long."""
+    job, words = training()
+    check = promises.promised(update(job, 0), words)
+
+    def longest(**limits) -> float:
+        low, high = 0.0, 1e6
+        for _ in range(60):
+            middle = (low + high) / 2
+            row = vectors(np.full(SIZE, 50 * middle / np.sqrt(SIZE)), numbers=(50.0, 1.0, 0, 0))
+            try:
+                check(row, Limits(samples=50, **limits), 1)
+                low = middle
+            except promises.WireError:
+                high = middle
+        return low
+
+    assert longest(norm=20.0) / longest(norm=10.0) == pytest.approx(2, abs=0.01)
+    assert longest(bound=1.0) == pytest.approx(longest(norm=np.sqrt(D)), rel=1e-3)
+    assert longest(bound=1.0, norm=1.0) == pytest.approx(longest(norm=1.0), rel=1e-3)
+    assert longest() == pytest.approx(1e6)  # nothing was agreed
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "feddyn", "mime", "fedexp"])
 def test_honest_updates_of_extreme_samples_pass(tmp_path, algorithm, momentum):

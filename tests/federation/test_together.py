@@ -6,7 +6,6 @@ import pytest
 from headstart.data.samples import ArraySamples
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import (
-    STEPS,
     ClientData,
     Step,
     perform,
@@ -30,9 +29,8 @@ def clients():
 
 
 @pytest.fixture
-def work(monkeypatch):
+def work(registered):
     """Two steps: a sum of all clients, and an answer from each. Both use memory and secrets."""
-    monkeypatch.setattr(STEPS, "_entries", dict(STEPS._known()))
     calls = []
 
     @register_together("adding", Vectors, fused=True)

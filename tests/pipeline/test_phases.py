@@ -428,7 +428,7 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (3, 5):
+        if (point.phase, point.round) == (3, 5):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -596,7 +596,7 @@ def test_a_refitted_run_goes_on_from_its_running_total(pictures, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if point["round"] == 3:
+        if point.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

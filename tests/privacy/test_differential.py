@@ -87,6 +87,18 @@ def test_the_head_takes_features_as_they_are(head):
     assert np.allclose(np.linalg.norm(model.weights, axis=1), 1)
 
 
+def test_a_private_head_has_no_temperature():
+    model = hs.FedNCM().solve(private().total(NCM).statistic)
+    for ask in (
+        lambda: model.calibrate(X, Y),
+        lambda: model.probabilities(X),
+        lambda: model.with_prior({1: 5, 2: 3}),
+    ):
+        with pytest.raises(HeadstartError, match="temperature: a private head has none"):
+            ask()
+    assert set(model.restrict([1, 2]).predict(X)) == {1, 2}
+
+
 def test_what_is_common_to_all_is_what_the_first_message_finds():
     release = private(epsilon=8.0).total(NCM).statistic
     mean = unit_rows(X[:1200]).sum(axis=0)

@@ -48,7 +48,7 @@ def main() -> None:
         app()
     except HeadstartError as error:
         _fail(str(error))
-    except OSError as error:  # what no reader or writer has put into its own words
+    except OSError as error:  # what no reader or writer has turned into an error of its own
         _fail(f"{error.filename or 'system'}: {error.strerror or error}")
     except MemoryError as error:
         _fail(f"memory: {error or 'not enough'}")

@@ -34,6 +34,8 @@ def list_uploads(path: Folder) -> None:
         say(f"{len(ledger.members())} clients, {total.samples:,} samples, total {total.digest()}")
         if ledger.index.forgotten:
             say(f"forgotten: {ledger.index.forgotten}")
+        if waiting := len(ledger.index.unfinished):
+            say(f"forgetting not finished: {waiting}; forget again when the disk has space")
         for (where, state), times in Counter((m.path, m.state) for m in ledger.models()).items():
             say(f"model {where}: {state}" + (f" ({times} versions)" if times > 1 else ""))
         codes = Counter(refusal.code for refusal in ledger.refusals())
@@ -45,13 +47,13 @@ def list_uploads(path: Folder) -> None:
 
 @app.command()
 def verify(path: Folder) -> None:
-    """Read every byte again: checksums, the admission of each upload, and the total."""
+    """Read every byte again: checksums, the admission of each upload, the total, the models."""
     from headstart.deploy.verifying import verify as check
 
     found = check(path)
     say(
         f"sound: {found.clients} clients, {found.uploads} uploads, {found.payload_bytes:,} bytes, "
-        f"total {found.total}"
+        f"{found.models} model{'s' * (found.models != 1)}, total {found.total}"
     )
     if found.torn:
         say(f"{found.torn} bytes at the end were never acknowledged; the next start cuts them off")

@@ -31,7 +31,7 @@ def rows() -> Iterator[Row]:
     yield from _registered(METHODS, _of_method)
     for name, kind in PERSONAL.items():
         what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
-        yield "at home", name, PACKAGE, what
+        yield "personal", name, PACKAGE, what
     yield from _registered(LOSSES, _of_loss)
     yield from _registered(PARTITIONERS, _first_line)
     yield from _registered(NETWORKS, _of_network)

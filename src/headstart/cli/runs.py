@@ -157,7 +157,7 @@ def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, 
 
 @contextmanager
 def run_folder(output: Path | None, name: str) -> Iterator[tuple[Path, Any]]:
-    """The folder named, or a new one, and a progress bar; who interrupts is told how to go on."""
+    """The folder named, or a new one, and a progress bar; an interruption says how to go on."""
     folder = output or _fresh(name)
     with resumable(folder, named=output is not None), bar() as show:
         yield folder, show

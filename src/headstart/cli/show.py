@@ -33,9 +33,9 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
 def _title(run: SeedResult) -> str:
     rest = {key: value for key, value in run.split.settings.items() if key != "clients"}
     said = ", ".join(f"{key} {value}" for key, value in rest.items())
-    words = f"{run.data.name}, {len(run.split.clients)} clients, {run.split.name}"
-    words += f" ({said})" if said else ""
-    return words if run.data.shift is None else f"{words}, colours shifted by {run.data.shift:g}"
+    title = f"{run.data.name}, {len(run.split.clients)} clients, {run.split.name}"
+    title += f" ({said})" if said else ""
+    return title if run.data.shift is None else f"{title}, colours shifted by {run.data.shift:g}"
 
 
 def _cells(run: SeedResult, personal: bool) -> list[str]:

@@ -6,14 +6,13 @@ features, C classes, C̄ classes per client.
 
 from __future__ import annotations
 
-from typing import Any
-
+from headstart.heads.base import Head
 from headstart.statistics.moments import Moments
 
 BYTES_PER_NUMBER = 4
 
 
-def formula_bytes(head: Any, dimension: int, own: float, every: int) -> float:
+def formula_bytes(head: Head, dimension: int, own: float, every: int) -> float:
     """The papers' bytes up for one client that holds `own` of `every` classes."""
     return BYTES_PER_NUMBER * float(head.paper_upload_size(dimension, own, every))
 
@@ -26,7 +25,7 @@ def sync_bytes(dimension: int, classes: int) -> int:
     return 8 * (dimension * (dimension + 1) // 2 + dimension * classes + classes)
 
 
-def measure_flops(head: Any, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
+def measure_flops(head: Head, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
     """The papers' FLOPs of one sample (table 23): F_φ, and d(d+1)/2 + dC̄ for second moments.
 
     Of random features it is D for d (their table prints dC̄ in the last term), and dD to map them.

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from headstart import heads
 from headstart.deploy.integrality import Integrality
+from headstart.deploy.names import is_name, normalized, read_alike
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.disclosure import Disclosure, disclosures
 from headstart.labels import Labels, as_labels
@@ -24,7 +25,7 @@ from headstart.statistics.base import Statistic, check_alike
 from headstart.statistics.wire import Limits
 
 CODES = {
-    "client": "no client id: text of 1 to 256 printable characters",
+    "client": "no name of 1 to 256 printable characters, or one that reads like another's",
     "unregistered": "not one of the clients of this federation",
     "round": "another round than the one that is open",
     "rate": "too many tries in a minute",
@@ -47,7 +48,6 @@ CODES = {
     **wire.CODES,
 }
 KINDS = {"integer": "integers", "text": "text"}  # of labels
-_NAME_LIMIT = 256
 _OVERHEAD = 2**20  # of a message beyond its numbers: header, counts, names of classes
 Who = str | tuple[str, ...]  # a client, or the clients of a masked group
 
@@ -111,11 +111,14 @@ class Contract:
                 _natural(name, getattr(self, name))
         if isinstance(self.clients, str) or not all(is_name(client) for client in self.clients):
             raise HeadstartError(f"clients: expected names of clients, got {self.clients!r:.80}")
-        object.__setattr__(self, "clients", tuple(self.clients))
+        object.__setattr__(self, "clients", clients_of(tuple(self.clients)))
+        if alike := read_alike(self.clients):
+            raise HeadstartError(f"clients: {alike[0]!r} and {alike[1]!r} read alike")
         for client, cap in self.caps.items():
             if not is_name(client):
                 raise HeadstartError(f"caps: expected names of clients, got {client!r}")
             _natural(f"caps of {client}", cap)
+        object.__setattr__(self, "caps", {normalized(name): n for name, n in self.caps.items()})
         for name in ("largest", "norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1e100:
@@ -208,11 +211,9 @@ def _identity(extractor: Mapping[str, Any] | None) -> Any:
 
 
 def clients_of(who: Who) -> tuple[str, ...]:
-    return (who,) if isinstance(who, str) else tuple(who)
-
-
-def is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _NAME_LIMIT and value.isprintable()
+    """The clients of an upload, each name in its one spelling."""
+    names = (who,) if isinstance(who, str) else tuple(who)
+    return tuple(normalized(name) if isinstance(name, str) else name for name in names)
 
 
 def _natural(name: str, value: object) -> None:
@@ -233,9 +234,9 @@ class UploadValidator:
     def admit(self, client: Who, round: str, size: int) -> None:
         """Before a byte of the message is read or kept: who, which round, how large."""
         names, contract = clients_of(client), self.contract
-        if not names or not all(is_name(name) for name in names) or len(set(names)) < len(names):
+        if not names or not all(is_name(name) for name in names) or read_alike(names):
             raise UploadRejected(
-                "client", f"client: expected {CODES['client']}, got {client!r:.80}"
+                "client", f"client: expected names of printable text, got {client!r:.80}"
             )
         strangers = [name for name in names if contract.clients and name not in contract.clients]
         if strangers:

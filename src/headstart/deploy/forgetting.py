@@ -50,6 +50,10 @@ def forget(path: str | Path, client: str) -> Forgotten:
         return ledger.forget(client)
 
 
+class UnfinishedError(HeadstartError):
+    """The client is out, and stays out, but not all of its bytes could be removed yet."""
+
+
 def take_out(ledger: Ledger, client: str) -> Forgotten:
     """The same, of a ledger whose turn to write is held."""
     index = ledger.index
@@ -65,8 +69,8 @@ def take_out(ledger: Ledger, client: str) -> Forgotten:
     done = finish(ledger)
     total = ledger.total().digest()
     superseded = tuple(m for m in index.models(total) if m.state == "superseded")
-    told = (done.renewed, done.removed, done.exports, done.unreachable, done.model)
-    return Forgotten(client, total, len(index.of), superseded, *told)
+    reached = (done.renewed, done.removed, done.exports, done.unreachable, done.model)
+    return Forgotten(client, total, len(index.of), superseded, *reached)
 
 
 @dataclass
@@ -79,7 +83,22 @@ class _Done:
 
 
 def finish(ledger: Ledger) -> _Done:
-    """Take what has a tombstone out of every file; it is done once all of that is on the disk."""
+    """Take what has a tombstone out of every file; it is done once all of that is on the disk.
+
+    Raise `UnfinishedError` where the disk does not let it: the next start, or the same call, goes
+    on.
+    """
+    try:
+        return _finish(ledger)
+    except (OSError, HeadstartError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnfinishedError(
+            "forgetting: the client is out, but its bytes are not all removed from "
+            f"{ledger.path} ({reason}); make space on the disk, open the ledger and forget it again"
+        ) from error
+
+
+def _finish(ledger: Ledger) -> _Done:
     unfinished, done = dict(ledger.index.unfinished), _Done()
     uploads = frozenset(unfinished.values()) - {0}
     if uploads:

@@ -27,7 +27,7 @@ from headstart.statistics.parts import Factor, Gram
 _VECTORS = 40
 _STRIPE = 64
 _LARGEST = 0.2  # a fold of FACTOR_ROWS rows refuses 0.25, rounding included
-_DECIDED = 80  # features and classes together
+_DECIDED = 32  # features and classes together
 
 
 class Integrality:

@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,6 @@ from headstart.deploy.admission import (
     Who,
     carries_features,
     clients_of,
-    is_name,
 )
 from headstart.deploy.byte_budget import ByteBudget
 from headstart.deploy.failpoints import reached
@@ -41,6 +40,7 @@ from headstart.deploy.forgetting import Forgotten
 from headstart.deploy.ledger_dir import is_ledger
 from headstart.deploy.ledger_index import Entry, LedgerIndex, Model, Receipt, repeats
 from headstart.deploy.log import Log, Record
+from headstart.deploy.names import is_name, normalized, read_alike
 from headstart.deploy.refusals import Refusal, Refusals
 from headstart.deploy.running_total import RunningTotal
 from headstart.deploy.snapshot import Snapshot
@@ -68,8 +68,8 @@ class _Waiting:
 
     def meta(self) -> dict[str, Any]:
         samples = int(self.statistic.samples)
-        told = {"clients": list(self.clients), "key": self.key, "sha256": self.digest}
-        return {"kind": "upload", "samples": samples, **told}
+        about = {"clients": list(self.clients), "key": self.key, "sha256": self.digest}
+        return {"kind": "upload", "samples": samples, **about}
 
 
 class Ledger:
@@ -84,6 +84,7 @@ class Ledger:
         self._budget, self._slots = ByteBudget(BUDGET_BYTES), threading.BoundedSemaphore(AT_ONCE)
         self._since = 0  # uploads since the last snapshot
         self._canonical: Any = None  # the total, where its bits depend on the order
+        self.unfinished = ""  # why a forgetting could not be finished when this was opened
         with ExitStack() as undo:
             self._lock_file = ledger_dir.lock(path) if write else -1
             undo.callback(self._unlock)
@@ -100,7 +101,7 @@ class Ledger:
             undo.callback(self._log.close)
             self._running_total = self._refold(*held)
             if write and self.index.unfinished:
-                forgetting.finish(self)
+                self._finish()
             undo.pop_all()
 
     @classmethod
@@ -202,7 +203,7 @@ class Ledger:
         if not fresh:
             return
         try:
-            records = self._log.append([(one.meta(), one.payload) for one in fresh])
+            records = self._append([(one.meta(), one.payload) for one in fresh])
         except HeadstartError as error:
             for one in batch:
                 if one.receipt is None and one.error is None:
@@ -231,6 +232,9 @@ class Ledger:
                     same = Entry(0, twin.clients, twin.key, twin.digest, 0, 0)
                     repeats(same, one.clients, one.key, one.digest)
                     return twin
+            if alike := read_alike([c for other in (*fresh, one) for c in other.clients]):
+                raise UploadRejected("client", f"client: {alike[1]!r} reads like {alike[0]!r}")
+            self.index.check_content(one.statistic)
             self._running_total.check([*(other.statistic for other in fresh), one.statistic])
         return one
 
@@ -362,8 +366,10 @@ class Ledger:
         with self._turn:
             model = self.solve() if model is None else model
             data = model.to_bytes()
-            write_bytes(target, data)
             digest = hashlib.sha256(data).hexdigest()
+            # Before the file, so that whatever a crash leaves there is known.
+            self.note({"kind": "writing", "path": self._named(target), "sha256": digest})
+            write_bytes(target, data)
             self._record(target, digest, str(model.provenance.get("total", "")), ours=True)
         return target
 
@@ -396,7 +402,7 @@ class Ledger:
         """A record without a payload, durable."""
         self._writable()
         with self._turn:
-            (record,) = self._log.append([(meta, b"")])
+            (record,) = self._append([(meta, b"")])
             with self._state:
                 self.index.apply(record.number, record.meta)
 
@@ -409,7 +415,7 @@ class Ledger:
         """
         self._writable()
         with self._turn:
-            return forgetting.take_out(self, client)
+            return forgetting.take_out(self, normalized(client))
 
     def bury(self, client: str) -> None:
         """The tombstone, durable, and the sum without the upload: subtracted where it is exact."""
@@ -426,18 +432,18 @@ class Ledger:
         """The tombstone of a client that is not in."""
         self._entomb(client, 0, [], [])
 
-    def _entomb(self, client: str, upload: int, group: list[str], payload: list[str]) -> None:
-        told = {"mark": self.index.mark(client), "upload": upload, "group": group}
-        self.note({"kind": "forgotten", **told, "payload": payload})
+    def _entomb(self, client: str, upload: int, group: list[str], contents: list[str]) -> None:
+        about = {"mark": self.index.mark(client), "upload": upload, "group": group}
+        self.note({"kind": "forgotten", **about, "contents": contents})
         reached("tombstone")
 
     def _own_marks(self, entry: Entry) -> list[str]:
-        """The mark of the bytes, where no other client would honestly send the same.
+        """The marks of what it says, where no other client would honestly say the same.
 
         No samples, or class counts alone, are alike for many, and could be guessed from the mark.
         """
         own = entry.samples > 0 and carries_features(self.contract.head)
-        return [self.index.payload_mark(entry.digest)] if own else []
+        return self.index.marks(self._statistic(entry)) if own else []
 
     def knows(self, client: str) -> bool:
         """Whether a client that is not in has left a trace: of a group, registered, or refused."""
@@ -446,6 +452,7 @@ class Ledger:
 
     def purge_uploads(self, uploads: frozenset[int]) -> None:
         """Take the bytes of these uploads out of this folder."""
+        self._check_lock()
         self._snapshot.remove()
         reached("snapshot purged")
         self._log.purge(uploads)
@@ -459,6 +466,29 @@ class Ledger:
     def _replay(self, record: Record) -> None:
         self.index.apply(record.number, record.meta, record.size)
 
+    def _finish(self) -> None:
+        """Go on with a forgetting that was cut short; a full disk keeps no ledger closed."""
+        try:
+            forgetting.finish(self)
+        except forgetting.UnfinishedError as error:
+            self.unfinished = str(error)
+
+    def _append(self, items: Sequence[tuple[Mapping[str, Any], bytes]]) -> list[Record]:
+        """Records, durable; nobody else can have written while the lock was ours throughout."""
+        self._check_lock()
+        records = self._log.append(items)
+        self._check_lock()
+        return records
+
+    def _check_lock(self) -> None:
+        """Stop if the lock file was taken away: another process may be writing this ledger."""
+        if not ledger_dir.holds(self.path, self._lock_file):
+            self._log.give_up()
+            raise HeadstartError(
+                f"ledger: {self.path / 'lock'} is not the file that this process holds; another "
+                "one may be writing. Nothing more is written; close it and open it again"
+            )
+
     def _writable(self) -> None:
         if self._lock_file < 0:
             raise HeadstartError("ledger: expected one that is open for writing")
@@ -470,9 +500,11 @@ class Ledger:
         with self._turn:
             try:
                 if not self._log.broken and not self.index.closed:
-                    if self.free_of_order or self._canonical is not None:
-                        self._save_snapshot()
-                    self.note({"kind": "closed"})
+                    with suppress(HeadstartError):  # a full disk: the uploads are safe without it
+                        self._check_lock()
+                        if self.free_of_order or self._canonical is not None:
+                            self._save_snapshot()
+                        self.note({"kind": "closed"})
             finally:
                 self._log.close()
                 self._unlock()

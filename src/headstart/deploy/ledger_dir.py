@@ -15,7 +15,7 @@ from headstart.deploy.log import begin, sync_folder
 from headstart.errors import HeadstartError
 from headstart.files import PRIVATE, write_text
 
-_VERSION = 1
+_VERSION = 2  # tombstones of the first knew bytes, and one spelling of a name
 _OURS = {"lock", "log"}  # what a `create` that was cut short may have left
 
 
@@ -95,3 +95,12 @@ def lock(path: Path) -> int:
     for left in path.glob(".*.part"):  # files that a crash left half-written
         left.unlink()
     return handle
+
+
+def holds(path: Path, handle: int) -> bool:
+    """Whether the lock file is still the one that this handle has locked."""
+    try:
+        ours, there = os.fstat(handle), os.stat(path / "lock")
+    except OSError:
+        return False
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headstart.deploy.admission import UploadRejected, Who
+from headstart.deploy.contents import contents, counted
+from headstart.deploy.names import normalized, skeleton
 
 
 @dataclass(frozen=True)
@@ -86,20 +88,25 @@ class LedgerIndex:
         self._round, self._key = round, key
         self.uploads: dict[int, Entry] = {}
         self.of: dict[str, int] = {}  # client: number of its upload
+        self._reads: dict[str, str] = {}  # how a member's name reads: the name
         self._tombstones: dict[str, _Tombstone] = {}
         self._grouped: set[str] = set()  # marks of clients whose group is out
-        self._payloads: set[str] = set()  # marks of what the forgotten sent
+        self._contents: set[str] = set()  # marks of what the forgotten sent
         self._purged: set[int] = set()  # uploads whose bytes are out of the log
         self._models: list[Product] = []
+        self._written: dict[str, set[str]] = {}  # path of a model: SHA-256 of what may be there
         self.exports: dict[str, int] = {}
         self.unfinished: dict[int, int] = {}  # tombstone: upload that may still be somewhere
         self.closed = True  # whether the last record says that nothing is under way
 
     def mark(self, client: str) -> str:
-        return self._keyed(client, b"")
+        """Of a name, as it reads: a forgotten client does not come back in capitals."""
+        return self._keyed(skeleton(client), b"")
 
-    def payload_mark(self, digest: str) -> str:
-        return self._keyed(digest, b"payload")
+    def marks(self, statistic: Any) -> list[str]:
+        """Of what a statistic says: of its class counts, and of all of it."""
+        said = [self._keyed(text, b"content") for text in contents(statistic, self._key)]
+        return [self._keyed(counted(statistic), b"counted"), *said]
 
     def _keyed(self, text: str, what: bytes) -> str:
         data = text.encode(errors="surrogatepass")
@@ -112,7 +119,10 @@ class LedgerIndex:
         read = {"upload": self._upload, "forgotten": self._forgotten, "done": self._done}
         if meta["kind"] in read:
             read[meta["kind"]](number, meta, size)
+        elif meta["kind"] == "writing":
+            self._written.setdefault(meta["path"], set()).add(meta["sha256"])
         elif meta["kind"] == "model":
+            self._written.setdefault(meta["path"], set()).add(meta["sha256"])
             about = {name: meta[name] for name in ("path", "sha256", "total", "known", "ours")}
             self._models.append(Product(number, **about))
         elif meta["kind"] == "export":
@@ -125,15 +135,16 @@ class LedgerIndex:
         digest, samples = meta["sha256"], meta["samples"]
         self.uploads[number] = Entry(number, clients, meta["key"], digest, samples, size)
         self.of.update(dict.fromkeys(clients, number))
+        self._reads.update({skeleton(client): client for client in clients})
 
     def _forgotten(self, number: int, meta: Mapping[str, Any], size: int) -> None:
         self._tombstones[meta["mark"]] = _Tombstone(number, meta["upload"])
         self._grouped.update(meta["group"])
-        self._payloads.update(meta.get("payload", ()))
+        self._contents.update(meta["contents"])
         self.unfinished[number] = meta["upload"]
         entry = self.uploads.pop(meta["upload"], None)
         for client in entry.clients if entry else ():
-            del self.of[client]
+            del self.of[client], self._reads[skeleton(client)]
 
     def _done(self, number: int, meta: Mapping[str, Any], size: int) -> None:
         self.unfinished.pop(meta["tombstone"], None)
@@ -172,12 +183,28 @@ class LedgerIndex:
                 raise UploadRejected(
                     "overlap", f"client: {client!r} was in a group that was taken out"
                 )
+            if (other := self._reads.get(skeleton(client), client)) != client:
+                raise UploadRejected(
+                    "client", f"client: {client!r} reads like {other!r}, who is in"
+                )
         entry = next((self.uploads[self.of[c]] for c in clients if c in self.of), None)
         if entry is not None:
             return repeats(entry, clients, key, digest)
-        if self.payload_mark(digest) in self._payloads:
-            raise UploadRejected("forgotten", "message: these bytes were forgotten and stay out")
         return None
+
+    def check_content(self, statistic: Any) -> None:
+        """Refuse what a forgotten client has sent, whoever sends it and however it is encoded."""
+        if not self._contents:
+            return
+        if self._keyed(counted(statistic), b"counted") in self._contents and any(
+            mark in self._contents for mark in self.marks(statistic)[1:]
+        ):
+            raise UploadRejected("forgotten", "message: what it says was forgotten and stays out")
+
+    def written(self) -> dict[str, frozenset[str]]:
+        """Of every path at which the ledger wrote a model: the SHA-256 of what may be there."""
+        ours = {made.path for made in self._models if made.ours}
+        return {path: frozenset(self._written[path]) for path in sorted(ours)}
 
     def models(self, total: str) -> tuple[Model, ...]:
         """Every recorded model, and how it stands to the total of now."""
@@ -199,7 +226,7 @@ class LedgerIndex:
         return "superseded" if with_it else "older"
 
     def missing(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        return tuple(c for c in wanted if c not in self.of and not self.left(c))
+        return tuple(c for c in wanted if normalized(c) not in self.of and not self.left(c))
 
     def receipt(self, entry: Entry, *, repeated: bool) -> Receipt:
         return Receipt(entry.who, self._round, entry.digest, entry.number, repeated)

@@ -99,7 +99,7 @@ class Log:
         return data
 
     def _bytes(self, place: _Place | None) -> bytes | None:
-        """What is at this place, if it is what was there."""
+        """Return the payload, or None if its SHA-256 does not match."""
         if place is None:
             return None
         with open(self._path(place.segment), "rb") as file:
@@ -142,8 +142,10 @@ class Log:
             size, start = os.fstat(file.fileno()).st_size, 0
             while start < size:
                 record = self._read(file, segment, start, size)
-                if record is None or record.number != self._number + 1:
+                if record is None:
                     break
+                if record.number != self._number + 1:  # no crash leaves a sound one out of turn
+                    raise self._damaged(segment, start)
                 self._number = record.number
                 self._remember(record)
                 yield record
@@ -189,11 +191,11 @@ class Log:
             return None
         file.seek(start)
         head, mark = file.read(_HEAD.size), file.read(_MARK)
-        magic, told, length, number, durable = _HEAD.unpack(head)
-        at = start + _HEAD.size + _MARK + told
-        if magic != _MAGIC or told > _META_LIMIT or at > size:
+        magic, described, length, number, durable = _HEAD.unpack(head)
+        at = start + _HEAD.size + _MARK + described
+        if magic != _MAGIC or described > _META_LIMIT or at > size:
             return None
-        meta = file.read(told)
+        meta = file.read(described)
         if self._mark(head, meta) != mark:
             return None
         return number, json.loads(meta), at, length, durable
@@ -238,6 +240,10 @@ class Log:
     def broken(self) -> bool:
         return self._broken
 
+    def give_up(self) -> None:
+        """Write nothing more: what is on the disk is not known any longer."""
+        self._broken = True
+
     def _append(self, items: Sequence[tuple[Mapping[str, Any], bytes]]) -> list[Record]:
         if self._end >= SEGMENT_BYTES:
             self._rotate()
@@ -280,7 +286,17 @@ class Log:
         self._continue()
 
     def purge(self, doomed: Container[int]) -> None:
-        """Rewrite the files that hold these records, without what they said and held."""
+        """Rewrite the files that hold these records, without what they said and held.
+
+        An `OSError` (a full disk) leaves every file as it was or as it should be.
+        """
+        try:
+            self._purge(doomed)
+        except OSError:
+            self.give_up()
+            raise
+
+    def _purge(self, doomed: Container[int]) -> None:
         for segment in self._segments():
             if any(n in doomed for n, place in self._places.items() if place.segment == segment):
                 if segment == self._segment:
@@ -288,7 +304,15 @@ class Log:
                 self._rewrite(segment, doomed)
 
     def _rewrite(self, segment: int, doomed: Container[int]) -> None:
-        path, aside = self._path(segment), self._path(segment).with_suffix(".part")
+        aside = self._path(segment).with_suffix(".part")
+        try:
+            self._rewrite_aside(segment, aside, doomed)
+        except OSError:
+            aside.unlink(missing_ok=True)  # on a full disk every byte counts
+            raise
+
+    def _rewrite_aside(self, segment: int, aside: Path, doomed: Container[int]) -> None:
+        path = self._path(segment)
         moved, end, gone = [], 0, []
         with open(path, "r+b") as old, open(aside, "wb", opener=_private) as new:
             for record in self._whole(old, segment):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.deploy.names import normalized
 from headstart.errors import HeadstartError
 from headstart.files import PRIVATE, write_text
 
@@ -68,7 +69,7 @@ def online(grid: Grid) -> list[Node]:
     found = []
     for info in grid.get_nodes():
         key = hashlib.sha256(info.public_key).hexdigest()
-        found.append(Node(info.name or f"node-{key[:12]}", info.node_id, key))
+        found.append(Node(normalized(info.name) or f"node-{key[:12]}", info.node_id, key))
     return sorted(found, key=lambda node: (node.name, node.id))
 
 

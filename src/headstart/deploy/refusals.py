@@ -99,5 +99,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
 def _is_refusal(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("clients"), list):
         return False
-    told = [*line["clients"], *(line.get(name) for name in ("time", "code", "text"))]
-    return all(isinstance(text, str) for text in told)
+    texts = [*line["clients"], *(line.get(name) for name in ("time", "code", "text"))]
+    return all(isinstance(text, str) for text in texts)

@@ -1,9 +1,11 @@
 """Verifying a ledger: every byte against its checksum, every upload admitted anew, the total
-against its parts. Nothing is changed; a server may be writing meanwhile.
+against its parts, the models against what was written. Nothing is changed; a server may be writing
+meanwhile.
 """
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ class Verified:
     payload_bytes: int
     total: str
     torn: int
+    models: int
 
 
 def verify(path: str | Path) -> Verified:
@@ -43,4 +46,21 @@ def _verify(path: str | Path) -> Verified:
         if total != ledger.total().digest():
             raise HeadstartError("ledger: the folded total is not the sum of the uploads")
         size = sum(entry.size for entry in entries)
-        return Verified(len(ledger.members()), len(entries), size, total, ledger.torn)
+        models = _check_models(ledger)
+        return Verified(len(ledger.members()), len(entries), size, total, ledger.torn, models)
+
+
+def _check_models(ledger: Ledger) -> int:
+    """How many of the heads that the ledger wrote are there; all must be as it wrote them."""
+    found = 0
+    for name, written in ledger.index.written().items():
+        try:
+            data = (ledger.path / name).read_bytes()
+        except FileNotFoundError:
+            continue  # who took it away knows
+        except OSError as error:
+            raise HeadstartError(f"ledger: cannot read {name}: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() not in written:
+            raise HeadstartError(f"ledger: {name} is not a head that this ledger has written")
+        found += 1
+    return found

@@ -4,10 +4,11 @@ A step of SGD on cross-entropy over a linear head moves by at most η·G, where
 
     G = √2/T·√(d·ρ² + 1)        ‖softmax − onehot‖ ≤ √2, ‖(x, 1)‖ ≤ √(d·ρ² + 1) for features ≤ ρ
 
-(per sample, so per mean of samples too), and with momentum m by at most 1/(1 − m) times that. What
-methods add (control variates, momentum of the server, decay) is bounded by what the server sent. An
-update may be `SLACK` times as long as the sum; one that is longer no samples have caused. Of a
-network, another objective, or where no bound of features was agreed, no length is known.
+or with ρ₂² for d·ρ², where the norm of a sample is at most ρ₂ (per sample, so per mean of samples
+too), and with momentum m by at most 1/(1 − m) times that. What methods add (control variates,
+momentum of the server, decay) is bounded by what the server sent. An update may be `SLACK` times
+as long as the sum; one that is longer no samples have caused. Of a network, another objective, or
+where no bound of features was agreed, no length is known.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
 SLACK = 10.0  # room for what methods remember of earlier rounds
 
 
-def steepest(job: Job, broadcast: Arrays, bound: float | None) -> float:
+def steepest(job: Job, broadcast: Arrays, limits: Limits) -> float:
     """The longest direction that a client may descend along; ∞ where it is not known."""
     spec, recipe = job.spec, job.recipe
     known = not (spec.network or recipe.inner_rates) and recipe.objective == CROSS_ENTROPY
-    if bound is None or not known:
+    bound = math.inf if limits.bound is None else limits.bound
+    norm = math.inf if limits.norm is None else limits.norm
+    square = min(spec.dimension * bound**2, norm**2)
+    if square == math.inf or not known:
         return math.inf
-    gradient = math.sqrt(2 * (spec.dimension * bound**2 + 1)) / spec.temperature
+    gradient = math.sqrt(2 * (square + 1)) / spec.temperature
     added = [array for name, array in broadcast.items() if name.startswith("server/")]
     sent = sum(float(np.linalg.norm(array)) for array in added)
     model = float(np.linalg.norm(broadcast["shared"]))
@@ -50,7 +54,7 @@ def farthest(job: Job, broadcast: Arrays, limits: Limits) -> float:
     batches = math.ceil(limits.samples / training.batch)
     passes = sum(one.epochs or training.epochs for one in job.recipe.passes)
     pace = training.rate / (1 - training.momentum)
-    return pace * batches * passes * steepest(job, broadcast, limits.bound)
+    return pace * batches * passes * steepest(job, broadcast, limits)
 
 
 def update_check(job: Job, broadcast: Arrays, rows: Sequence[str], names: Sequence[str]) -> Check:
@@ -71,7 +75,7 @@ def update_check(job: Job, broadcast: Arrays, rows: Sequence[str], names: Sequen
             raise broken("expected zeros of a client that has not trained")
         far = SLACK * farthest(job, broadcast, limits)
         promises.length(answer.vector("update"), far * weight, "update")
-        steep = SLACK * trained * steepest(job, broadcast, limits.bound)
+        steep = SLACK * trained * steepest(job, broadcast, limits)
         for name in rows[1:]:
             promises.length(answer.vector(name), max(far * trained, steep), name)
         if clients == 1 and trained:  # Σ‖δ‖² is that of the update itself
@@ -90,7 +94,7 @@ def gradient_check(job: Job, broadcast: Arrays) -> Check:
         promises.shape(answer, ("gradient",), ("clients",), size)
         counted = answer.number("clients")
         promises.count(counted, clients, "clients")
-        most = SLACK * counted * steepest(job, broadcast, limits.bound)
+        most = SLACK * counted * steepest(job, broadcast, limits)
         if counted or answer.vectors.any():
             promises.length(answer.vector("gradient"), most, "gradient")
 

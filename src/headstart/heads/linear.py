@@ -118,6 +118,7 @@ class LinearHead:
 
     def calibrated(self, losses: Array) -> LinearHead:
         """With the temperature of the lowest total loss (a parabola between the grid's points)."""
+        self._check_scaled()
         at = int(np.argmin(losses))
         step = float(np.log(TEMPERATURES[1] / TEMPERATURES[0]))
         shift = 0.0
@@ -139,9 +140,18 @@ class LinearHead:
         return self.calibrated(self.losses(features, labels, leverage))
 
     def _calibrated(self) -> float:
+        self._check_scaled()
         if self.temperature is None:
             raise HeadstartError("temperature: not calibrated; call calibrate() on training data")
         return self.temperature
+
+    def _check_scaled(self) -> None:
+        """Refuse where each sample's scores have a length of their own."""
+        if "private" in self.provenance:
+            raise HeadstartError(
+                "temperature: a private head has none, for it takes features of any length; "
+                "predict and restrict do not need it"
+            )
 
     # -- one client's own ----------------------------------------------------------------------
 

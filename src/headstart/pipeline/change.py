@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.errors import HeadstartError
 from headstart.files import readable, write_bytes
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.renew import mark_of, message_of, renew, samples_of
@@ -77,7 +78,7 @@ def forget(
     return _shown(folder, head, progress)
 
 
-def _settle(folder: RunFolder, head: Any, progress: Progress) -> LinearHead | None:
+def _settle(folder: RunFolder, head: Head, progress: Progress) -> LinearHead | None:
     """Finish a change that was cut short: the model is the total's, and nobody else is named."""
     old, total = folder.model(), folder.load_total(head)
     whole = old.provenance["total"] == total.digest()
@@ -97,7 +98,7 @@ def _refuse_private(folder: RunFolder) -> None:
         )
 
 
-def _shown(folder: RunFolder, head: Any, progress: Progress) -> LinearHead:
+def _shown(folder: RunFolder, head: Head, progress: Progress) -> LinearHead:
     """The results without those who are out, and then no other trace of them.
 
     A temperature that the samples of those had a part in goes, if it cannot be measured again.
@@ -107,7 +108,7 @@ def _shown(folder: RunFolder, head: Any, progress: Progress) -> LinearHead:
     return model
 
 
-def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
+def _measured(folder: RunFolder, head: Head, client: str, data: str) -> bytes:
     if folder.config.shift is not None:
         raise HeadstartError(
             f"shift: expected a run of images as they are, got one shifted by "
@@ -117,7 +118,7 @@ def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
 
 
 def _kept_or_measured(
-    folder: RunFolder, head: Any, client: str, data: str | None, mark: str
+    folder: RunFolder, head: Head, client: str, data: str | None, mark: str
 ) -> bytes:
     kept = folder.upload_path(client)
     if kept.exists():
@@ -131,7 +132,7 @@ def _kept_or_measured(
     return message
 
 
-def _stacked(folder: RunFolder, head: Any, members: dict[str, str]) -> Any:
+def _stacked(folder: RunFolder, head: Head, members: dict[str, str]) -> Any:
     """Rows do not subtract: those of the others are stacked again."""
     missing = [name for name in members if not folder.upload_path(name).exists()]
     if missing:

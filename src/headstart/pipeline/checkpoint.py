@@ -22,7 +22,7 @@ _PLAIN = ("round", "best", "best_round", "up", "down")
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SavedTraining:
     """Where a run stood: in which phase, its training, the federation, what it had shown."""
 
     phase: int
@@ -40,7 +40,7 @@ class Checkpoint:
     every: int = 10
     run: str = ""
 
-    def save(self, saved: Saved) -> None:
+    def save(self, saved: SavedTraining) -> None:
         """Write everything a run changes."""
         arrays, running = dict(_flattened(saved.state, saved.federation)), saved.running
         about = {
@@ -55,7 +55,7 @@ class Checkpoint:
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         write_bytes(self.path, wire.encode("checkpoint", arrays))
 
-    def load(self) -> Saved | None:
+    def load(self) -> SavedTraining | None:
         """Return what this run saved last, or None; a damaged file is refused."""
         if not self.path.exists():
             return None
@@ -79,7 +79,8 @@ class Checkpoint:
         running = None
         if about["tags"] is not None:
             running = RunningTotal(found.get("refit/0", {}).get("vector"), about["tags"])
-        return Saved(about["phase"], state, found.get("federation/0", {}), about["made"], running)
+        snapshot = found.get("federation/0", {})
+        return SavedTraining(about["phase"], state, snapshot, about["made"], running)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

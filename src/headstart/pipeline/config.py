@@ -1,11 +1,13 @@
-"""What a run is told, in YAML or as `key=value`; an unknown key is refused, the nearest named."""
+"""The settings of a run, in YAML or as `key=value`; of an unknown key the nearest is named."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +28,37 @@ from headstart.registry import Registry, load_plugin, plugins, require_plugins
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word)."""
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word).
+
+    Aliases may repeat a few values, not thousands: each may stand for ten others, and ten lines for
+    more than a machine holds.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _expanded(node, sizes) - len(sizes) > _REPEATED:
+            raise yaml.YAMLError(f"aliases that repeat more than {_REPEATED} values")
+        return node
+
+
+_REPEATED = 10_000
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for, aliases written out; ∞ for one that holds itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = sys.maxsize  # until it is known
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        children = itertools.chain.from_iterable(
+            one if isinstance(one, tuple) else (one,) for one in inner
+        )
+        sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that `_Loader` would take for numbers."""
+    """Quotes the texts that `_Loader` would take for numbers."""
 
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -38,8 +66,8 @@ for _yaml in (_Loader, _Dumper):
     _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-class Named(BaseModel):
-    """A method by name, with its settings: `fed3r`, or `{name: fed3r, ridge: gcv}`."""
+class NamedSettings(BaseModel):
+    """What is registered, by its name, with settings: `iid`, `{name: dirichlet, alpha: 0.1}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -113,7 +141,9 @@ class RunConfig(BaseModel):
     domain: str = "domain"
     split: str = "split"
     test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
-    partition: Named | None = Field(None, description="how to make clients; none: the data's own")
+    partition: NamedSettings | None = Field(
+        None, description="how to make clients; none: the data's own"
+    )
     held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
     matched: bool = Field(
         False, description="test each client on outside test samples of its own class frequencies"
@@ -128,7 +158,7 @@ class RunConfig(BaseModel):
     temperature: Literal["training", "left-out"] | float = Field(
         "training",
         description="of a closed-form head's softmax: calibrated on the training loss, or as if "
-        "samples were left out; or a number, and no client is asked",
+        "samples were left out; or a number, and clients send nothing for it",
     )
     pipeline: list[Any] = Field(
         default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
@@ -140,14 +170,14 @@ class RunConfig(BaseModel):
     private: PrivateConfig | None = Field(
         None, description="epsilon, delta, unit, trust: a head with differential privacy"
     )
-    cohort: int = Field(10, ge=1, description="clients a round of training")
+    cohort: int = Field(10, ge=1, description="clients per round of training")
     network: str | None = Field(None, description="to train on images: a network's name")
     pixels: int = Field(32, ge=8, description="side of the images a network trains on")
     batch_norm: Literal["frozen", "average", "local"] = "frozen"
     shift: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
     )
-    augment: list[Named] | None = Field(
+    augment: list[NamedSettings] | None = Field(
         None, description="of images a network trains on: crop, flip, fedrdn, or one of your own"
     )
     diagnostics: bool = Field(
@@ -260,7 +290,7 @@ class _Kinds(Mapping[str, str]):
         return len(gradient.METHODS)
 
 
-def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+def checked(named: NamedSettings, known: Registry[Any], given: int = 0) -> NamedSettings:
     """By the name of the registry; its settings are among its parameters (after `given` ones)."""
     name = known.entry(named.name).name
     parameters = list(inspect.signature(known[name]).parameters)[given:]
@@ -270,9 +300,9 @@ def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
     return named.model_copy(update={"name": name})
 
 
-def _checked_augmentations(said: list[Named]) -> list[Named]:
+def _checked_augmentations(said: list[NamedSettings]) -> list[NamedSettings]:
     """Each once, with settings that it takes; the domain shift has a key of its own."""
-    made: list[Named] = []
+    made: list[NamedSettings] = []
     for one in said:
         name = AUGMENTATIONS.entry(one.name, "augment").name
         if name == DomainShift.name:
@@ -294,24 +324,24 @@ def nearest(word: str, known: list[str]) -> str:
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
-    told = read_plain(path)
+    settings = read_plain(path)
     for change in changes:
-        apply_change(told, change)
-    return make_config(told)
+        apply_change(settings, change)
+    return make_config(settings)
 
 
 def read_plain(path: str | Path) -> dict[str, Any]:
     """The keys and values of a YAML file, as they stand there."""
     try:
-        told = parse_yaml(Path(path).read_text(encoding="utf-8"))
+        settings = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise HeadstartError(f"config: {path} is not YAML: {said}") from None
-    if not isinstance(told, dict):
-        raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
-    return told
+    if not isinstance(settings, dict):
+        raise HeadstartError(f"config: expected keys and values in {path}, got {settings!r}")
+    return settings
 
 
 def parse_yaml(text: str) -> Any:
@@ -319,12 +349,12 @@ def parse_yaml(text: str) -> Any:
     return _Loader(text).get_single_data()
 
 
-def apply_change(told: dict[str, Any], change: str) -> None:
+def apply_change(settings: dict[str, Any], change: str) -> None:
     key, mark, value = change.partition("=")
     if not mark or not key:
         raise HeadstartError(f"change: expected key=value, got {change!r}")
     *path, last = key.split(".")
-    place: Any = told
+    place: Any = settings
     for part in path:
         inner = place.get(part) if isinstance(place, dict) else None
         if isinstance(inner, str):  # `partition: dirichlet` grows settings
@@ -336,17 +366,18 @@ def apply_change(told: dict[str, Any], change: str) -> None:
     try:
         place[last] = parse_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise HeadstartError(f"change: {value!r} is not a YAML value") from None
+        raise HeadstartError(f"change: {value!r:.200} is not a YAML value") from None
 
 
-def make_config(told: Mapping[str, Any]) -> RunConfig:
+def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """Checked, or one line that says what is wrong."""
     known = list(RunConfig.model_fields)
-    for key in told:
+    for key in settings:
         if key not in known:
             raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
     try:
-        return RunConfig.model_validate({**told, "plugins": _with_plugins(told.get("plugins"))})
+        files = _with_plugins(settings.get("plugins"))
+        return RunConfig.model_validate({**settings, "plugins": files})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -374,14 +405,14 @@ def _with_plugins(said: Any) -> list[dict[str, str]]:
 def kept_plugins(text: bytes) -> list[PluginFile]:
     """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
     try:
-        told = parse_yaml(text.decode())
-        return [PluginFile.model_validate(one) for one in told.get("plugins", [])]
+        settings = parse_yaml(text.decode())
+        return [PluginFile.model_validate(one) for one in settings.get("plugins", [])]
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
         return []
 
 
 def dump_config(config: RunConfig) -> str:
-    told = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json")
     if not config.plugins:
-        del told["plugins"]
-    return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        del settings["plugins"]
+    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

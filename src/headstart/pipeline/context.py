@@ -21,6 +21,7 @@ from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.augmenting import ImageRecord
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Params = dict[str, NDArray[Any]]
 _MARGIN = 4.0  # a client's features may be larger than those of the test set
-DIAGNOSED = 500  # test samples that every client of a round looks at
+DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
 def unwatched(point: Point) -> None:
@@ -53,14 +54,14 @@ class ModelState:
     torch is needed.
     """
 
-    method: Any = None  # that solved the initial head; None: a random one
+    method: Head | None = None  # that solved the initial head; None: a random one
     head: LinearHead | None = None
     leverage: Leverage = field(default_factory=Leverage)
     spec: Spec | None = None
     params: Params = field(default_factory=dict)
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
-    closed: str | None = None  # the closed-form personalization, if one was said
+    closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:

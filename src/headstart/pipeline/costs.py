@@ -25,6 +25,7 @@ from headstart.costs import (
     sample_flops,
 )
 from headstart.data.backbones.catalogue import NETWORKS
+from headstart.heads.base import Head
 
 if TYPE_CHECKING:
     from headstart.gradient.steps import Job
@@ -81,17 +82,17 @@ class Meter:
         """Arrays that went to every client."""
         self.down += len(clients) * sum(array.nbytes for array in arrays.values())
 
-    def measured(self, context: PipelineContext, head: Any) -> None:
+    def measured(self, context: PipelineContext, head: Head) -> None:
         """A closed-form head: its statistic of every sample, once through a network that trains."""
         forward = self.forward if context.config.network else 0.0
         self._statistics(context, list(context.holdings.samples), head, forward)
 
-    def refitted(self, context: PipelineContext, head: Any, cohort: Sequence[str]) -> None:
+    def refitted(self, context: PipelineContext, head: Head, cohort: Sequence[str]) -> None:
         """The statistics of one round's clients, anew through the extractor (Fed3R-FT)."""
         self._statistics(context, cohort, head, self.forward)
 
     def _statistics(
-        self, context: PipelineContext, cohort: Sequence[str], head: Any, forward: float
+        self, context: PipelineContext, cohort: Sequence[str], head: Head, forward: float
     ) -> None:
         holdings, d = context.holdings, context.dimension
         every = len(holdings.classes)

@@ -55,9 +55,9 @@ def run(
 
 
 def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[Job, FineTuning]:
-    """What a client is told to do alone, or why it cannot be."""
+    """Return what each client trains alone, and for how long; refused where it cannot."""
     need_tests(phase, context)
-    if state.closed == "ridge":
+    if state.closed_form == "ridge":
         raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
     rest = one_name(phase, dict(phase.settings))
     algorithm, settings = _like(state, rest.pop("like", None))
@@ -99,7 +99,7 @@ def _as_trained(state: ModelState) -> Job:
 
 def _begun(context: PipelineContext, state: ModelState) -> dict[str, Any]:
     smoothing = context.config.smoothing
-    return {"oll": state.oll, "prior": state.closed == "prior", "smoothing": smoothing}
+    return {"oll": state.oll, "prior": state.closed_form == "prior", "smoothing": smoothing}
 
 
 def evaluate(

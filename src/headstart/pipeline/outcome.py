@@ -13,7 +13,8 @@ from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
 from headstart.federation.disclosure import would_refuse
-from headstart.pipeline.config import Named, RunConfig
+from headstart.heads.base import Head
+from headstart.pipeline.config import NamedSettings, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
@@ -73,7 +74,7 @@ def _promised(state: ModelState) -> Statement | None:
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Everything a run was told but the data, the split and the seed, which stand elsewhere."""
+    """All settings of a run but the data, the split and the seed, which stand elsewhere."""
     plain = config.model_dump(mode="json")
     for key in ("data", "pipeline", "partition", "seed", "held_out", "test_fraction"):
         plain.pop(key, None)
@@ -100,6 +101,7 @@ def _confusion(tested: Scores) -> Confusion:
 def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     """The closed-form head a pipeline began with."""
     method, head = state.method, state.head
+    assert method is not None
     assert head is not None
     holdings = context.holdings
     every = len(holdings.classes)
@@ -121,7 +123,7 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     )
 
 
-def ridge_path(method: Any, total: Any) -> RidgePath | None:
+def ridge_path(method: Head, total: Any) -> RidgePath | None:
     """GCV over λ, of a head that has it."""
     if not hasattr(method, "path"):
         return None
@@ -153,7 +155,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
-    made = experiment.config.partition or Named(name="natural")
+    made = experiment.config.partition or NamedSettings(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
         made.name,
@@ -167,7 +169,7 @@ def split_summary(experiment: Experiment) -> SplitSummary:
 
 
 def client_rows(
-    experiment: Experiment, context: PipelineContext, method: Any
+    experiment: Experiment, context: PipelineContext, method: Head | None
 ) -> tuple[ClientSummary, ...]:
     every, d = len(context.classes), context.dimension
     rows = []
@@ -200,7 +202,7 @@ def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
     return Pooled(accuracy, total.digest() if config.exact else "")
 
 
-def message_sizes(experiment: Experiment, head: Any, most: int = 200) -> dict[str, float]:
+def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[str, float]:
     """Mean bytes of a client's message at the default and the smallest precision.
 
     Of at most `most` clients, evenly picked.

@@ -29,14 +29,14 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
         return replace(state, oll=True)
     if state.job is not None:
         raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
-    if state.closed:
+    if state.closed_form:
         raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
-    if state.data_free and state.spec is None and not context.config.network:
+    if state.method and state.data_free and not (state.spec or context.config.network):
         raise HeadstartError(
             f"{phase.name}: expected a head that has seen features, or a training before it, "
             f"got {state.method.title}"
         )
-    return replace(state, oll=True, closed=phase.name)
+    return replace(state, oll=True, closed_form=phase.name)
 
 
 def need_tests(phase: Phase, context: PipelineContext) -> None:

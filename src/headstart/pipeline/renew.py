@@ -12,7 +12,6 @@ import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from headstart.errors import HeadstartError, SkippedWarning
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, perform
 from headstart.federation.simulator import secret_of
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.config import Named, parsed
+from headstart.pipeline.config import NamedSettings, parsed
 from headstart.pipeline.experiment import Experiment, opened, prepare, read_data
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.outcome import ridge_path, settings_of
@@ -56,7 +56,7 @@ def samples_of(folder: RunFolder, data: str) -> Dataset:
     return samples
 
 
-def message_of(folder: RunFolder, head: Any, client: str, samples: Dataset) -> bytes:
+def message_of(folder: RunFolder, head: Head, client: str, samples: Dataset) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
     own = ClientData(samples.samples, secret=secret_of(config.seed, client))
@@ -69,7 +69,7 @@ def mark_of(message: bytes) -> str:
     return hashlib.sha256(message).hexdigest()
 
 
-def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -> LinearHead:
+def renew(folder: RunFolder, head: Head, model: LinearHead, progress: Progress) -> LinearHead:
     """Results and report of the total's clients, and the model, calibrated over them.
 
     Where the run's data are no longer there, the accuracies are left out, which a warning says, and
@@ -103,7 +103,7 @@ def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -
 # -- from the data of the run ----------------------------------------------------------------------
 
 
-def _found_again(folder: RunFolder, head: Any, progress: Progress) -> Experiment:
+def _found_again(folder: RunFolder, head: Head, progress: Progress) -> Experiment:
     """The run's experiment with the clients of now; an error where it is no longer to be had."""
     experiment, members = prepare(folder.config, progress), folder.members()
     if folder.data_digest() != experiment.digest():
@@ -154,10 +154,10 @@ def _untested(samples: Dataset) -> ClientData:
 # -- from the uploads ------------------------------------------------------------------------------
 
 
-def _of_uploads(folder: RunFolder, head: Any, model: LinearHead) -> SeedResult:
-    """What can be told without anybody's samples."""
+def _of_uploads(folder: RunFolder, head: Head, model: LinearHead) -> SeedResult:
+    """The result as far as it is known without anybody's samples."""
     config, sum_, members = folder.config, folder.load_total(head), tuple(folder.members())
-    made = config.partition or Named(name="natural")
+    made = config.partition or NamedSettings(name="natural")
     before = {row.client: row for row in folder.client_rows()}
     rows = tuple(_client_row(folder, head, name, before.get(name)) for name in members)
     sizes = [row.samples for row in rows if row.samples is not None]
@@ -192,7 +192,7 @@ def _of_uploads(folder: RunFolder, head: Any, model: LinearHead) -> SeedResult:
 
 
 def _client_row(
-    folder: RunFolder, head: Any, name: str, before: ClientSummary | None
+    folder: RunFolder, head: Head, name: str, before: ClientSummary | None
 ) -> ClientSummary:
     """From a client's own upload or, where it was not kept, what was known of it before."""
     path, known = folder.upload_path(name), before or ClientSummary(name)

@@ -2,7 +2,7 @@
 
 A run of one pipeline and one seed is a folder. Several pipelines are folders 01, 02, … in a root,
 several seeds folders seed-0, seed-1, … within; the run of a single seed moves into such a folder
-when more are asked for. What is finished there is read and not run again, so that a comparison is
+when more are wanted. What is finished there is read and not run again, so that a comparison is
 resumed and extended by saying it again.
 """
 
@@ -133,7 +133,8 @@ def _beside_pooled(
     experiment: Experiment, context: PipelineContext, state: ModelState, result: SeedResult
 ) -> SeedResult:
     """Of a head that nothing followed: pooled data, message sizes, the path of λ."""
-    if not context.arriving or result.head is None:
+    method = state.method
+    if not context.arriving or result.head is None or method is None:
         return result
     found = outcome.pooled(experiment, state)
     if found and found.digest and result.head.digest != found.digest:
@@ -141,11 +142,10 @@ def _beside_pooled(
             f"{result.head.name}: the federated total is not that of the pooled data; the kept "
             "uploads are of other samples"
         )
-    total = context.total
     head = replace(
         result.head,
-        sizes=outcome.message_sizes(experiment, state.method),
-        path=outcome.ridge_path(state.method, total),
+        sizes=outcome.message_sizes(experiment, method),
+        path=outcome.ridge_path(method, context.total),
     )
     return replace(result, head=head, pooled=found)
 
@@ -180,8 +180,8 @@ def compare(
 ) -> tuple[RunResult, ...]:
     """Every pipeline with every seed, a folder each; one report of all in `path`.
 
-    Seeds are `config.seed` and those that follow it. Nothing is written before everything that was
-    asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
+    Seeds are `config.seed` and those that follow it. Nothing is written before all of it is
+    known to be possible. `data`: samples in memory, instead of the configuration's.
     """
     root = Path(path)
     for place in (root, *root.glob("[0-9][0-9]*"), *root.glob("**/seed-*")):
@@ -283,7 +283,7 @@ def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> I
 
 
 def _held_seeds(cells: Sequence[Cell]) -> dict[Path, int]:
-    """Folders that hold a run of one seed themselves where several are asked for, and that seed."""
+    """Folders that hold a run of one seed themselves where several are wanted, and that seed."""
     found: dict[Path, int] = {}
     for place in dict.fromkeys(cell.path.parent for cell in cells):
         if (place / "config.yaml").exists():
@@ -404,7 +404,7 @@ def save(
 
 
 def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:
-    """Metric writers that were asked for, as one."""
+    """The configuration's metric writers, as one."""
     writers = [writer(name, path) for name in config.writers]
 
     def watch(point: Point) -> None:

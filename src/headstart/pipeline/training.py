@@ -16,8 +16,9 @@ from headstart.gradient.loop import Outside, Plan, begin, rounds
 from headstart.gradient.recipe import Part, Recipe
 from headstart.gradient.refit import RunningTotal, can_refit, extractor_arrays, refit
 from headstart.gradient.steps import Job
+from headstart.heads.base import Head
 from headstart.pipeline import init_head
-from headstart.pipeline.checkpoint import Saved
+from headstart.pipeline.checkpoint import SavedTraining
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.phases import FineTune, InitHead, Phase
 
@@ -36,9 +37,9 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     if head is not None:
         if not context.config.network:
             raise HeadstartError("refit: expected an extractor that trains, got features")
-        init_head.check(head, context, state)
+        method = init_head.check(head, context, state).method
         can_refit(heads.make(head.name))
-        state = replace(state, method=heads.HEADS[head.name])
+        state = replace(state, method=method)
     return _after(replace(state, spec=spec), phase, job)
 
 
@@ -48,14 +49,18 @@ def trainable(context: PipelineContext, state: ModelState) -> ModelState:
 
 
 def run(
-    phase: Phase, context: PipelineContext, state: ModelState, number: int, resume: Saved | None
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int,
+    resume: SavedTraining | None,
 ) -> ModelState:
     """Rounds of an algorithm; the model that is evaluated is the one that goes on."""
     state = trainable(context, state)
     job, plan = planned(context, state, phase)
     context.personal = None  # what OLL gave before is not what this will give
     federation, every = context.federation, context.config.evaluate_every
-    refitted = Refitted.of(phase, context, state, resume)
+    refitted = HeadRefit.of(phase, context, state, resume)
     if resume is None:
         federation.begin_training(f"{number} {phase.name}")
         if job.recipe.directions:
@@ -69,7 +74,8 @@ def run(
     def save() -> None:
         if context.checkpoint:
             made, running = context.progress_made(), refitted.running if refitted else None
-            context.checkpoint.save(Saved(number, where, federation.snapshot(), made, running))
+            snapshot = federation.snapshot()
+            context.checkpoint.save(SavedTraining(number, where, snapshot, made, running))
 
     if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
         save()
@@ -106,14 +112,14 @@ def _after(state: ModelState, phase: Phase, job: Job) -> ModelState:
 
 
 def diagnosing(context: PipelineContext, plan: Plan) -> Outside | None:
-    """The rounds that are evaluated are also diagnosed, if that is asked for."""
+    """The rounds that are evaluated are also diagnosed, where `diagnostics` is set."""
     if not context.config.diagnostics or not len(context.outside["outside/labels"]):
         return None
     every = context.config.evaluate_every
 
     def outside(round_: int) -> Arrays | None:
-        asked = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
-        return context.outside if asked else None
+        evaluated = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
+        return context.outside if evaluated else None
 
     return outside
 
@@ -131,7 +137,7 @@ def directed(state: ModelState) -> ModelState:
 
 
 def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[Job, Plan]:
-    """The settings of a phase, told apart: the algorithm's, the clients' training, the plan's."""
+    """Return the job and the plan that a phase's settings say; unknown settings are refused."""
     config = context.config
     own = gradient.settings_of(phase.name)
     rest: dict[str, Any] = dict(phase.settings)
@@ -234,21 +240,21 @@ def _taken(settings: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
 # -- Fed3R-FT --------------------------------------------------------------------------------------
 
 
-class Refitted:
+class HeadRefit:
     """A head solved anew after every round, from the sum of what each client last sent.
 
     As published the sum begins with nothing, and grows with the clients that are sampled. After an
     initial head of the same kind it begins with the very sums that head was solved from.
     """
 
-    def __init__(self, context: PipelineContext, method: Any, running: RunningTotal) -> None:
+    def __init__(self, context: PipelineContext, method: Head, running: RunningTotal) -> None:
         self.context, self.method, self.running = context, method, running
         self.sent = 0  # bytes up in the last round
 
     @classmethod
     def of(
-        cls, phase: Phase, context: PipelineContext, state: ModelState, resume: Saved | None
-    ) -> Refitted | None:
+        cls, phase: Phase, context: PipelineContext, state: ModelState, resume: SavedTraining | None
+    ) -> HeadRefit | None:
         head = phase.refit if isinstance(phase, FineTune) else None
         if head is None:
             return None
@@ -312,7 +318,7 @@ class Refitted:
         return replace(now, method=self.method, head=head, spec=spec)
 
 
-def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Any:
+def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Head:
     """The initial head's own method where it is the same kind said the same way."""
     settings = dict(head.settings)
     own = state.method

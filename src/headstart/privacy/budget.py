@@ -66,18 +66,21 @@ class Budget:
             raise Abort("budget", f"budget: {name} was charged and cut short; it is spent")
         return found
 
-    def charge(self, name: str, mu: float) -> None:
-        """Spend μ² on a request, durably; refused beyond the budget, with what is left of it."""
-        charges = self.charges
-        if not _NAME.fullmatch(name) or name in charges:
-            raise HeadstartError(f"charge: expected the name of a new request, got {name!r}")
-        left = self.mu**2 - sum(charges.values())
+    def check(self, mu: float) -> None:
+        """Refuse what is beyond the budget, with what is left of it."""
+        left = self.mu**2 - sum(self.charges.values())
         if mu**2 > left + _ROUNDED * self.mu**2:
             raise Abort(
                 "budget",
                 f"budget: expected a release of at most μ = {max(left, 0.0) ** 0.5:.4g}, which is "
                 f"left of {self.mu:.4g}, got {mu:.4g}",
             )
+
+    def charge(self, name: str, mu: float) -> None:
+        """Spend μ² on a new request, durably; refused beyond the budget."""
+        if not _NAME.fullmatch(name) or name in self.charges:
+            raise HeadstartError(f"charge: expected the name of a new request, got {name!r}")
+        self.check(mu)
         self._charges[name] = mu**2
         if self.path is not None:
             self.path.mkdir(parents=True, exist_ok=True)

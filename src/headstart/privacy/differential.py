@@ -223,6 +223,7 @@ class Private:
             return Answer(ask.cohort, NoisySums.from_bytes(kept))
         noise = self.plan.noise(kind, len(ask.cohort))
         noise.check_room(len(ask.cohort))
+        self.budget.check(noise.mu)  # before anybody is asked
         if self.plan.trust == "server":
             answer = self._noised(kind, noise, ask)
             self.budget.charge(name, noise.mu)

@@ -1,15 +1,16 @@
 """What a client remembers, so that no differences of sums and no second answers show anybody.
 
-A server that knows Σ over {a,b,c,d} and over {a,b,c} knows d. Cut the clients into parts: those
-that were in exactly the same sums. Whatever a server adds and subtracts weighs the clients of a
-part alike, so if no part has fewer than `least` clients, no difference concerns fewer than `least`.
+A server that knows Σ over {a,b,c,d} and over {a,b,c} knows d. It may also know {a,b,c}, {d,e,f} and
+{a,…,g}, of which every client knows two at most and finds nothing wrong, and g is the difference.
+So over one data set a client joins the sums of one group only, whatever is asked: two sums that
+were opened have the same members or none in common, and no combination of them weighs the members
+of a group differently. Noisy sums are apart: what they show is bounded by their own noise.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,24 +20,18 @@ from headstart.privacy.refusals import Abort
 Group = frozenset[str]
 
 
-def smallest_part(sums: Iterable[Collection[str]]) -> int:
-    """The fewest clients that were in exactly the same sums."""
-    seen: dict[str, list[int]] = {}
-    for number, group in enumerate(sums):
-        for name in group:
-            seen.setdefault(name, []).append(number)
-    return min(Counter(map(tuple, seen.values())).values(), default=0)
-
-
 def check_sums(earlier: Iterable[Collection[str]], group: Collection[str], least: int) -> None:
-    """Refuse a sum over `group` when earlier ones over the same data leave a part too small."""
-    found = smallest_part([*filter(None, earlier), group])
-    if found < least:
-        raise Abort(
-            "differencing",
-            f"group: with the earlier sums over the same data it would show {found} "
-            f"client{'s' * (found != 1)} alone, expected at least {least} in every difference",
-        )
+    """Refuse a sum over fewer than `least`, or over some of the members of an earlier one."""
+    members = set(group)
+    if len(members) < least:
+        raise Abort("group", f"group: expected at least {least} members, got {len(members)}")
+    for other in map(set, earlier):
+        if other & members and other != members:
+            raise Abort(
+                "differencing",
+                f"group: expected the {len(other)} members of an earlier sum over the same data or "
+                f"none of them, got {len(members - other)} more and {len(other - members)} less",
+            )
 
 
 @dataclass
@@ -65,7 +60,7 @@ class RoundHistory:
         self.asked[round_id] = {**asked, stage: digest}
 
     def add(self, round_id: bytes, group: Collection[str], least: int) -> None:
-        """My data go into the sum of this group, if earlier sums allow it.
+        """My data go into the sum of this group, if it is that of all earlier sums.
 
         Within a round first those who shared, then those who survived: `note` sees to it that
         neither comes twice.

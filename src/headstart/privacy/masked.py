@@ -84,7 +84,7 @@ class Masked:
     vanish: Vanish = nobody  # drop-outs, for tests
     lost: dict[str, str] = field(default_factory=dict)
     books: dict[str, RoundHistory] = field(default_factory=dict)  # what each client remembers
-    opened: list[Group] = field(default_factory=list)  # the groups of all sums so far
+    opened: list[Group] = field(default_factory=list)  # the groups of all exact sums so far
 
     def __post_init__(self) -> None:
         check_group(self.size, len(self.inner.clients), self.policy.group)
@@ -156,7 +156,8 @@ class Masked:
             self.lost.update(dict.fromkeys(own, refusal.code) | gone)
             return None
         self.lost.update({name: why for name, why in gone.items() if name not in server.survivors})
-        self.opened.append(tuple(server.survivors))
+        if noise is None:
+            self.opened.append(tuple(server.survivors))
         down = sum(answer.down for answer in answers)
         return Answer(tuple(server.survivors), found, up.total(), down)
 

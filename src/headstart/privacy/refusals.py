@@ -14,7 +14,7 @@ CODES = {
     "terms": "terms that no round can have",
     "threshold": "a threshold below the client's own floor",
     "group": "a group below the client's minimum",
-    "differencing": "a sum whose difference to earlier ones would show too few clients",
+    "differencing": "a sum over some of the members of an earlier one: their difference would tell",
     "noise": "less noise than the client wants, or noise that does not fit the sum",
     "budget": "a release beyond the privacy budget, or one that was cut short",
     # of the lists and messages within it

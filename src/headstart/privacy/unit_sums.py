@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import StepRefusedError
-from headstart.federation.protocol import Arrays, ClientData, Step, register_step
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
 from headstart.privacy.layout import Layout
 from headstart.privacy.sensitivity import BOUND, Noise, check_classes, unit_rows
 from headstart.statistics.base import Summable
 from headstart.statistics.class_sums import ClassSums
+from headstart.statistics.exact import Lattice
 from headstart.statistics.moments import Moments
 from headstart.statistics.noisy import NoisySums
+from headstart.statistics.wire import Limits
 
 
 def unit_sums(kind: str, classes: Any, noise: Noise | None = None) -> Step:
@@ -54,7 +57,28 @@ def _answer(params: Mapping[str, Any]) -> type[Any]:
     return Moments if params["kind"] == "gram" else ClassSums
 
 
-@register_step("unit-sums", _answer, discloses="a sum over few samples is nearly those samples")
+def _summed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """Sums of the agreed classes at unit length; with noise nothing is known of their size."""
+    classes, noisy = rows_of(params), _answer(params) is NoisySums
+
+    def check(statistic: Any, limits: Limits, clients: int) -> None:
+        if not np.isin(statistic.classes, classes).all():
+            raise broken("expected sums of the agreed classes, got others")
+        if noisy and ("gram" in statistic.tables) != (params["kind"] == "gram"):
+            raise broken(f"expected the tables of {params['kind']!r}, got others")
+        if not noisy and statistic.lattice != Lattice(BOUND):
+            raise broken(f"expected sums on the lattice of bound {BOUND:g}")
+
+    return check
+
+
+@register_step(
+    "unit-sums",
+    _answer,
+    discloses="a sum over few samples is nearly those samples",
+    promise=_summed,
+    budget="measure",
+)
 def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     features, labels = client.samples.read()
     check_classes(labels, as_labels(params["classes"], "classes"))

@@ -99,9 +99,9 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
     counts = counts[np.lexsort((-counts.max(axis=1), best, counts.sum(axis=1) == 0))]
     shown = _gathered(_gathered(counts, COLUMNS, 0), LINES, 1).T
     axes, most = figure.add_subplot(), max(shown.max(), 10)
-    looks: dict[str, Any] = {"aspect": "auto", "interpolation": "none"}
+    style: dict[str, Any] = {"aspect": "auto", "interpolation": "none"}
     seen = np.ma.masked_less_equal(shown, 0)
-    image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **looks)
+    image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **style)
     bar = axis.colour_bar(figure, axes, image, "samples")
     axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, room=1.0)
     axis.bare(axes)

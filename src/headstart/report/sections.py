@@ -199,7 +199,7 @@ def promises(entries: Sequence[Entry]) -> list[Promise]:
     return [Promise(label, privacy.facts) for label, privacy in said if privacy]
 
 
-class Revealed(NamedTuple):
+class DisclosureCount(NamedTuple):
     """Of how many clients something can be read, and of which share of all."""
 
     what: str
@@ -207,7 +207,7 @@ class Revealed(NamedTuple):
     share: float | None
 
 
-def reveals(entries: Sequence[Entry]) -> list[Revealed]:
+def reveals(entries: Sequence[Entry]) -> list[DisclosureCount]:
     """What messages say more than a client may wish, of the first result that knows."""
     entry = next((one for one in entries if one.first.reveals), None)
     found = []
@@ -217,5 +217,5 @@ def reveals(entries: Sequence[Entry]) -> list[Revealed]:
             for one in (key, "clients")
         )
         share = clients / every if every and key != "clients" else None
-        found.append(Revealed(name(key).capitalize(), clients, share))
+        found.append(DisclosureCount(name(key).capitalize(), clients, share))
     return found

@@ -232,6 +232,8 @@ def _schwarz(gram: Gram, scaled: NDArray[np.float64], sums: int) -> bool:
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    if np.abs(values).max(initial=0.0) > 2.0**62:
+        raise WireError("bound", "exact factor: its products leave 62 bits")
     try:
         return whole(values.copy()).astype(np.int64)
     except WireError:

@@ -55,7 +55,7 @@ class testing_turn(nn.Module):
 def vectors(
     sizes: Sequence[int], dimension: int = 3, classes: int = 3, seed: int = 0, tests: int = 0
 ) -> dict[str, ClientData]:
-    """Clients with features drawn around a centre a class; `tests` more samples to test each."""
+    """Clients with features drawn around a centre per class; `tests` more samples to test each."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, dimension))
     data = {}
@@ -108,6 +108,11 @@ def everything(state: State, memories: Memories) -> Arrays:
         **{f"server/{k}/{n}": a for k, tree in state.server.items() for n, a in tree.items()},
         **{f"{who}/{k}": a for who, own in memories.items() for k, a in own.items()},
     }
+
+
+def identical(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two mappings hold the same arrays, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
 
 
 def assert_same(

@@ -58,17 +58,19 @@ def mark(question: Question, step: Step, client: ClientData) -> str:
     digest = hashlib.sha256()
     asked = [step.name, dict(step.params), step.silent, question.precision]
     digest.update(json.dumps(asked, sort_keys=True).encode())
-    held: dict[str, Any] = dict(zip(("features", "labels"), client.samples.read(), strict=True))
-    if client.test is not None:
-        held |= zip(("test_features", "test_labels"), client.test.read(), strict=True)
-    for arrays in (question.broadcast, client.memory, held):
+    for arrays in (question.broadcast, client.memory):
         _add(digest, arrays)
+    for samples in (client.samples, client.test):
+        if samples is not None:
+            _add(digest, {"labels": samples.labels})
+            for part in samples.content():
+                digest.update(part)
     return digest.hexdigest()
 
 
 def _add(digest: Any, arrays: Arrays) -> None:
-    """Names, types, shapes and bytes of arrays; those that are None are not there."""
-    there = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+    """Names, types, shapes and bytes of arrays."""
+    there = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     outline = [[name, there[name].dtype.str, there[name].shape] for name in sorted(there)]
     digest.update(json.dumps(outline).encode())
     for name in sorted(there):
