@@ -117,7 +117,7 @@ WRONG = {
     "unknown key 'cohrt'; did you mean 'cohort'": {"cohrt": 3},
     "unknown key 'zzz'; expected one of ": {"zzz": 3},
     "data: expected a name, a path, .* got int": {"data": 3},
-    "data: labels: expected one a sample": {"data": (X, Y[:3])},
+    "data: labels: expected one per sample": {"data": (X, Y[:3])},
     "data: expected a column 'label' .*got 'a'": {"data": pd.DataFrame({"a": [1.0]})},
     "data: expected numbers in the feature columns, got others in b": {
         "data": pd.DataFrame({"b": ["x", "y"], "label": [0, 1]})

@@ -326,7 +326,7 @@ BROKEN_METHODS = {
     "absurd_learning_rates": (method(correct=impatient), {}),
     "frozen_parts": (method(server=Frozen()), {}),
     "sizes_of_what_is_sent": (method(extra_names=("one",)), {}),
-    "lengths_where_asked_for": (method(correct=still, lengths=True), {}),
+    "lengths_where_asked_for": (method(correct=still, send_norms=True), {}),
     "plain_values": (tuples, {"widths": (1, 2)}),
 }
 

@@ -311,7 +311,7 @@ def test_flip_is_the_mean_of_an_image_and_its_mirror_image(mobilenet, images):
     np.testing.assert_allclose(found, (mobilenet(two) + mobilenet(mirror(two))) / 2, rtol=1e-6)
     np.testing.assert_array_equal(flipped(mirror(two)), found)
     assert np.abs(found - mobilenet(two)).max() > 1e-2
-    assert (flipped.dimension, flipped.bound, flipped.lanes) == (1280, 6, mobilenet.lanes)
+    assert (flipped.dimension, flipped.bound, flipped.parallel) == (1280, 6, mobilenet.parallel)
 
 
 def test_flip_does_not_depend_on_the_batch(tmp_path):

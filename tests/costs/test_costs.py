@@ -111,8 +111,8 @@ def test_a_method_nobody_has_written_yet_costs_itself():
         personal="head",
         memory={"past": "zeros"},
         extra_names=("a", "b"),
-        tells=("c",),
-        ahead=True,
+        broadcast_state=("c",),
+        needs_full_gradient=True,
     )
     traffic = costs.round_bytes(recipe, "model", 100, 10)
     assert (traffic.up, traffic.down) == (4 * 100 * 4, 4 * 100 * 2)

@@ -167,7 +167,7 @@ def test_npz_widens_half_precision_and_keeps_single(tmp_path):
         ({"features": X}, "expected a column 'label'"),
         ({"features": X, "label": np.array(Y, dtype=object)}, "'label'.*never unpickled"),
         ({"features": X.astype(object), "label": Y}, "'features'.*never unpickled"),
-        ({"features": X, "label": Y[:3]}, r"'label': expected one a sample \(4\)"),
+        ({"features": X, "label": Y[:3]}, r"'label': expected one per sample \(4\)"),
         ({"features": X, "label": [0.5] * 4}, "all integers or all strings"),
         ({"features": X[0], "label": Y}, r"2-D.*got shape \(2,\)"),
         ({"features": X.astype(str), "label": Y}, "expected numbers, got dtype <U"),
@@ -400,8 +400,8 @@ def test_parts_and_subsets():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Dataset("x", X, Y[:2]), r"labels: expected one a sample \(4\), got 2"),
-        (lambda: Dataset("x", X, Y, clients=CLIENTS[:1]), "clients: expected one a sample"),
+        (lambda: Dataset("x", X, Y[:2]), r"labels: expected one per sample \(4\), got 2"),
+        (lambda: Dataset("x", X, Y, clients=CLIENTS[:1]), "clients: expected one per sample"),
         (lambda: Dataset("x", X[:, 0], Y), "2-D"),
         (lambda: Dataset("x", X * np.nan, Y), "row 1, feature 1"),
         (lambda: Dataset("x", X, Y, test=[0, 1, 0, 1]), "test: expected a boolean mask"),

@@ -38,7 +38,7 @@ class Fake:
     name: str = "fake"
     bound: float = 9.0
     pause: float = 0.0
-    lanes: int = 1
+    parallel: int = 1
     preprocess: object = preprocess
     shapes: list = field(default_factory=list)
 
@@ -136,26 +136,26 @@ class Placing:
 
 
 @pytest.mark.parametrize("broken", [(), (0, 5, 6, 7, 26)])
-def test_lanes_and_places_change_nothing(images, tmp_path, broken):
+def test_parallel_runs_and_places_change_nothing(images, tmp_path, broken):
     """Batches whose memory is used again have no trace of what was in them."""
     for i in broken:
         Path(images.where(i)).write_bytes(b"no image")
     images = load_images(Path(images.where(0)).parents[2])
     for name, fake in {
         "alone": Fake(),
-        "lanes": Fake(lanes=3, pause=0.001),
+        "parallel": Fake(parallel=3, pause=0.001),
         "placed": Fake(preprocess=Placing()),
-        "both": Fake(lanes=2, preprocess=Placing()),
+        "both": Fake(parallel=2, preprocess=Placing()),
     }.items():
         extract(images, fake, tmp_path / name, on_corrupt="skip")
-    kept = [files(tmp_path / name) for name in ("alone", "lanes", "placed", "both")]
+    kept = [files(tmp_path / name) for name in ("alone", "parallel", "placed", "both")]
     assert all(found == kept[0] for found in kept)
 
 
 def test_a_corrupt_image_stops_every_lane(images, tmp_path):
     for i in (0, 26):
         Path(images.where(i)).write_bytes(b"no image")
-    fake = Fake(lanes=2, pause=0.02)
+    fake = Fake(parallel=2, pause=0.02)
     with pytest.raises(DataError, match="images: 2 of 27 images are corrupt"):
         extract(images, fake, tmp_path / "cache")
     assert len(fake.shapes) < 4  # of 7 batches: those already running when the first was met

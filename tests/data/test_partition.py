@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.data import allot
+from headstart.data import apportion
 from headstart.data.partition import (
     PARTITIONERS,
     Partition,
@@ -121,7 +121,7 @@ def test_dirichlet_follows_alpha():
 def test_proportions_have_the_moments_of_a_dirichlet(scale):
     rng = np.random.default_rng(0)
     a = scale * np.array([0.5, 1.0, 2.5])
-    draws = np.array([allot.softmax(allot.log_gammas(a, rng)) for _ in range(20_000)])
+    draws = np.array([apportion.softmax(apportion.log_gammas(a, rng)) for _ in range(20_000)])
     mean = a / a.sum()
     variance = mean * (1 - mean) / (a.sum() + 1)
     assert draws.mean(axis=0) == pytest.approx(mean, abs=5 * (variance.max() / 20_000) ** 0.5)
@@ -211,7 +211,7 @@ def test_quantity_skew_is_skewed():
     least=st.integers(0, 1),
 )
 def test_apportionment_is_proportional(wanted, n, least):
-    amounts = allot.apportion(n, np.array(wanted), least)
+    amounts = apportion.apportion(n, np.array(wanted), least)
     assert amounts.sum() == n
     assert amounts.min() >= least
     if least == 0:
@@ -294,7 +294,7 @@ def test_a_partition_must_be_disjoint():
         Partition(("a", "b"), (np.array([1, 3]), np.array([3])))
     with pytest.raises(DataError, match="got 'a' twice"):
         Partition(("a", "a"), (np.array([1]), np.array([2])))
-    with pytest.raises(DataError, match="one array a client"):
+    with pytest.raises(DataError, match="one array per client"):
         Partition(("a",), ())
     with pytest.raises(DataError, match="labels: expected a label for sample 4"):
         iid(5, 2).counts([0, 1])
@@ -303,14 +303,14 @@ def test_a_partition_must_be_disjoint():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: iid(3, 4), "clients: expected at most one a sample"),
+        (lambda: iid(3, 4), "clients: expected at most one per sample"),
         (lambda: iid(3, 0), "clients: expected a positive integer, got 0"),
         (lambda: iid(3, 2, seed=-1), "seed: expected a non-negative integer, got -1"),
         (lambda: dirichlet([0, 1], 2, alpha=0), "alpha: expected a finite number above 0, got 0"),
         (lambda: dirichlet([], 2, alpha=1), "labels: expected at least one sample"),
         (lambda: dirichlet_client([0, 1], 2, alpha=-1), "alpha: expected a finite number above 0"),
         (lambda: dirichlet([0.5], 1, alpha=1), "labels: expected all integers or all strings"),
-        (lambda: shards([0, 1, 2], 2), "expected at most 3 shards, one a sample, got 4"),
+        (lambda: shards([0, 1, 2], 2), "expected at most 3 shards, one per sample, got 4"),
         (lambda: sizes(3, [1, 0]), "sizes: expected a list of positive integers"),
         (lambda: imbalance([0, 1]), "either clients or sizes"),
         (lambda: imbalance([0, 1], 1, sizes=[2]), "either clients or sizes"),

@@ -229,7 +229,7 @@ def trainings():
     from headstart.federation.channels import channels
     from headstart.gradient.models import Spec
     from headstart.gradient.refit import ACCEPTED, refit
-    from headstart.gradient.steps import Job, ahead, broadcast, update
+    from headstart.gradient.steps import Job, broadcast, full_gradient, update
 
     job = Job("fedavg", Spec(3, 4))
     params = {"head.weight": np.zeros((3, 4), np.float32), "head.bias": np.zeros(3, np.float32)}
@@ -238,7 +238,7 @@ def trainings():
     told = {"extractor": np.zeros(0, np.float32), "classes": np.arange(3), ACCEPTED: none}
     return {
         "update": (update(job, 0), words),
-        "gradient": (ahead(job, 0), words),
+        "gradient": (full_gradient(job, 0), words),
         "refit": (refit(job.spec, Fed3R(), 0), told),
         "channels": (channels(), {}),
     }

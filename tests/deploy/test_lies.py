@@ -31,9 +31,9 @@ from .test_agreement import run_settings
 
 torch = pytest.importorskip("torch")
 
-from headstart.gradient.home import Home, at_home  # noqa: E402
+from headstart.gradient.local import FineTuning, fine_tune_locally  # noqa: E402
 from headstart.gradient.models import Spec  # noqa: E402
-from headstart.gradient.steps import NUMBERS, Job, ahead, broadcast, update  # noqa: E402
+from headstart.gradient.steps import NUMBERS, Job, broadcast, full_gradient, update  # noqa: E402
 
 D, C = 12, 4
 EXACT = steps.measure(Fed3R(), exact=True, bound=1.0)
@@ -83,7 +83,7 @@ def training(algorithm="fedavg", **how):
     job = Job(algorithm, Spec(C, D), **how)
     params = {"head.weight": np.zeros((C, D), np.float32), "head.bias": np.zeros(C, np.float32)}
     state = begin(job, params)
-    told = {name: state.server[name] for name in job.recipe.tells if name in state.server}
+    told = {name: state.server[name] for name in job.recipe.broadcast_state if name in state.server}
     return job, broadcast(job, params, told, np.arange(C))
 
 
@@ -99,7 +99,7 @@ def lies():
     job, words = training()
     told, head = update(job, 0), steps.with_head(HEAD)
     honest = np.full(SIZE, 0.01)
-    home = at_home(job, Home())
+    home = fine_tune_locally(job, FineTuning())
     yield "update of another size", told, words, vectors(honest[:-1])
     yield "update under another name", told, words, vectors(honest, called=("gift",))
     yield "update with a row more", told, words, vectors(honest, honest, called=("update", "x"))
@@ -112,9 +112,9 @@ def lies():
     yield "update with squares of its own", told, words, vectors(honest, numbers=(24, 1, 1e9, 0))
     yield "update with a negative loss", told, words, vectors(honest, numbers=(24, 1, 0, -5))
     yield "numbers of other names", told, words, vectors(honest, names=("a", "b", "c", "d"))
-    yield "an update where a gradient was asked", ahead(job, 0), words, vectors(honest)
+    yield "an update where a gradient was asked", full_gradient(job, 0), words, vectors(honest)
     steep = vectors(1e9 * honest, numbers=(1.0,), names=("clients",), called=("gradient",))
-    yield "gradient far too steep", ahead(job, 0), words, steep
+    yield "gradient far too steep", full_gradient(job, 0), words, steep
     yield "losses of another length", steps.calibrate(), head, Tally(np.ones(3))
     yield "losses that choose the temperature", steps.calibrate(), head, Tally(np.full(46, 1e9))
     yield "more hits than samples", steps.personal(), head, Tally(np.arange(1.0 + len(VARIANTS)))

@@ -556,7 +556,7 @@ def test_a_control_variate_does_change_what_is_sent():
 
 
 def test_fedexp_asks_how_far_clients_moved():
-    assert gradient.make("fedexp").lengths
+    assert gradient.make("fedexp").send_norms
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -15,16 +15,16 @@ from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData, tallies
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import diagnose, engine, models, networks, steps
-from headstart.gradient import home as at_home_
+from headstart.gradient import local as local_
 from headstart.gradient.engine import Group, Training, TrainingSet
 from headstart.gradient.flops import extractor_flops
-from headstart.gradient.home import Home, at_home, results
+from headstart.gradient.local import FineTuning, fine_tune_locally, results
 from headstart.gradient.loop import Plan, begin, one_round
 from headstart.gradient.losses import Seen
 from headstart.gradient.models import Batch, Model, Spec, flat, initial, shaped
 from headstart.gradient.objectives import LOSSES
 from headstart.gradient.product import Product, onto, whole
-from headstart.gradient.recipe import CROSS_ENTROPY, Sums, Term
+from headstart.gradient.recipe import CROSS_ENTROPY, RoundAggregate, Term
 from headstart.gradient.steps import Job
 from headstart.gradient.tree import each
 from headstart.testing.federations import (
@@ -243,7 +243,7 @@ def test_the_gradient_of_all_samples_is_the_mean_of_theirs(piece, monkeypatch):
     words = steps.broadcast(job, params, {}, np.arange(3))
     for together in (True, False):
         sim = Simulator(data, together=together)
-        asked = sim.total(steps.ahead(job, 0), words).statistic
+        asked = sim.total(steps.full_gradient(job, 0), words).statistic
         layer, expected = nn.Linear(3, 3), np.zeros(12)
         layer.load_state_dict({n[5:]: torch.from_numpy(a) for n, a in params.items()})
         for client in data.values():
@@ -341,7 +341,7 @@ def test_fedexp_grows_only_where_clients_disagree():
     params = {"p": np.array([1.0, 2.0])}
     for squares, rate in ((100.0, 100 / (2 * 4 * (2.0 + 0.5))), (1.0, 1.0)):
         mean = {"p": np.array([1.0, -1.0])}
-        moved, _ = server.step(params, {}, Sums(mean, squares, {}, 4, 9))
+        moved, _ = server.step(params, {}, RoundAggregate(mean, squares, {}, 4, 9))
         np.testing.assert_allclose(moved["p"], params["p"] + rate * mean["p"])
 
 
@@ -480,7 +480,7 @@ def test_a_gradient_elsewhere_leaves_the_received_model_alone():
     told = {"momentum": zeros, "gradient": zeros}
     words = steps.broadcast(job, params, told, np.arange(3))
     before = {key: array.copy() for key, array in words.items()}
-    heard = steps.heard(job, words, 0)
+    heard = steps.decode_broadcast(job, words, 0)
     kept = {name: array.clone() for name, array in heard.params.items()}
     ((_, group),) = steps.groups(job, {"a": PICTURES["c00"]}, np.arange(3))
     with torch.no_grad():
@@ -588,7 +588,7 @@ def asked(job, home, data, params, *, outside=None, together=True, begin_with=No
     if outside is not None:
         words |= {"outside/features": outside[0], "outside/labels": outside[1]}
     sim = Simulator(data, seed=6, together=together)
-    step = at_home(job, home, *([begin_with] if begin_with else []))
+    step = fine_tune_locally(job, home, *([begin_with] if begin_with else []))
     return {who: results(values) for who, values in tallies(sim, step, words).items()}
 
 
@@ -603,7 +603,7 @@ JOB = Job("fedavg", Spec(4, 3), Training(rate=0.3, batch=4, decay=0.01, momentum
 @pytest.mark.parametrize("oll", [True, False])
 def test_before_is_the_plain_accuracy(together, oll):
     data, params = at_work(), initial(JOB.model, None, 1)
-    found = asked(JOB, Home(oll=oll), data, params, together=together)
+    found = asked(JOB, FineTuning(oll=oll), data, params, together=together)
     for who, (tested, hits) in found.items():
         own = data[who]
         assert hits.shape == (1, 3)
@@ -625,8 +625,8 @@ def test_fedgela_is_tested_at_home_with_the_clients_own_frame(together, oll):
     """Every class vector scaled by C·n_kc/n_k, as in training; also of a model trained further."""
     data, params = at_work(), initial(JOB.model, None, 1)
     job = replace(JOB, algorithm="fedgela", training=Training(rate=1e-9, batch=4, decay=0.0))
-    found = asked(job, Home(1, oll=oll), data, params, together=together)
-    plain = asked(JOB, Home(oll=oll), data, params, together=together)
+    found = asked(job, FineTuning(1, oll=oll), data, params, together=together)
+    plain = asked(JOB, FineTuning(oll=oll), data, params, together=together)
     assert any((hits[0] != plain[who][1][0]).any() for who, (_, hits) in found.items())
     for who in ("c0", "c1", "c2"):
         own = data[who]
@@ -668,7 +668,7 @@ def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
 
 def stages(monkeypatch, job, home, data, params, **how):
     """The models that are tested, by client and test."""
-    found, hits = {}, at_home_.Tested.hits
+    found, hits = {}, local_.Tested.hits
 
     def watched(self, job, own, mask):
         who = next(w for w, c in data.items() if c.test.features is self.own.features)
@@ -676,7 +676,7 @@ def stages(monkeypatch, job, home, data, params, **how):
         found.setdefault(who, []).append(model)
         return hits(self, job, own, mask)
 
-    monkeypatch.setattr(at_home_.Tested, "hits", watched)
+    monkeypatch.setattr(local_.Tested, "hits", watched)
     asked(job, home, data, params, **how)
     return found
 
@@ -686,7 +686,7 @@ def stages(monkeypatch, job, home, data, params, **how):
 @pytest.mark.parametrize("every_epoch", [True, False])
 def test_training_at_home_is_a_loop_of_torch(monkeypatch, method, oll, every_epoch):
     data, params = at_work(), initial(JOB.model, None, 1)
-    home = Home(3, method, oll, strength=0.7, every_epoch=every_epoch)
+    home = FineTuning(3, method, oll, strength=0.7, every_epoch=every_epoch)
     found = stages(monkeypatch, JOB, home, data, params)
     assert set(found) == {"c0", "c1", "c2"}
     for who, models_ in found.items():
@@ -703,7 +703,7 @@ def test_at_home_the_pull_of_the_training_goes_on(monkeypatch):
     data, params = at_work(), initial(JOB.model, None, 1)
     job = replace(JOB, algorithm="fedprox", settings={"mu": 0.4})
     for method, pull in (("sgd", 0.4), ("ditto", 1.1)):
-        found = stages(monkeypatch, job, Home(3, method, strength=0.7), data, params)
+        found = stages(monkeypatch, job, FineTuning(3, method, strength=0.7), data, params)
         for who, (_, after) in found.items():
             assert_close(after, trained_at_home(data[who], who, params, 3, pull=pull)[-1])
         monkeypatch.undo()
@@ -733,7 +733,7 @@ def test_a_strong_pull_keeps_the_model_where_it_is(monkeypatch):
     job = replace(JOB, training=Training(rate=1e-4, batch=4, decay=0.0))
     gaps = []
     for strength in (0.0, 9e3):
-        home = Home(20, "ditto", strength=strength)
+        home = FineTuning(20, "ditto", strength=strength)
         last = stages(monkeypatch, job, home, data, params)["c0"][-1]
         gaps.append(max(np.abs(last[n] - params[n]).max() for n in params))
         monkeypatch.undo()
@@ -744,7 +744,7 @@ def test_a_strong_pull_keeps_the_model_where_it_is(monkeypatch):
 def test_classes_a_client_lacks_are_never_predicted_and_move_by_decay_alone(monkeypatch):
     data, params = at_work(), initial(JOB.model, None, 1)
     training = Training(rate=0.3, batch=4, decay=0.01)
-    job, home = replace(JOB, training=training), Home(2, oll=True, every_epoch=True)
+    job, home = replace(JOB, training=training), FineTuning(2, oll=True, every_epoch=True)
     found = stages(monkeypatch, job, home, data, params)
     for who, models_ in found.items():
         own = data[who]
@@ -755,10 +755,10 @@ def test_classes_a_client_lacks_are_never_predicted_and_move_by_decay_alone(monk
             left = (1 - 0.3 * 0.01) ** (epoch * a_epoch)
             for name, array in models_[epoch].items():
                 np.testing.assert_allclose(array[absent], params[name][absent] * left, rtol=1e-5)
-    sizes, hits = asked(job, Home(2, oll=True), data, params, outside=everywhere())["c0"]
+    sizes, hits = asked(job, FineTuning(2, oll=True), data, params, outside=everywhere())["c0"]
     assert sizes[2] > 0
     assert (hits[:, 2] == 0).all()
-    _, open_hits = asked(job, Home(2), data, params, outside=everywhere())["c0"]
+    _, open_hits = asked(job, FineTuning(2), data, params, outside=everywhere())["c0"]
     assert open_hits[0, 2] > 0  # without OLL the others can be predicted
 
 
@@ -772,7 +772,7 @@ def everywhere(n=60, seed=8):
 @pytest.mark.parametrize("together", [True, False])
 def test_the_outside_test_set_is_split_into_local_and_absent_classes(monkeypatch, together):
     data, params = at_work(), initial(JOB.model, None, 1)
-    home, (x, y) = Home(3, every_epoch=True), everywhere()
+    home, (x, y) = FineTuning(3, every_epoch=True), everywhere()
     found = asked(JOB, home, data, params, outside=(x, y), together=together)
     models_ = stages(monkeypatch, JOB, home, data, params, outside=(x, y), together=together)
     for who in models_:
@@ -800,14 +800,14 @@ def test_clients_begin_at_home_with_the_model_they_keep(monkeypatch):
         for who, client in data.items():
             client.memory.clear()
             client.memory[kind] = own[who]
-        found = stages(monkeypatch, Job(name, spec, training), Home(), data, start)
+        found = stages(monkeypatch, Job(name, spec, training), FineTuning(), data, start)
         monkeypatch.undo()
         for who in data:
             assert np.array_equal(flat(found[who][0], ("head.weight", "head.bias")), own[who])
     steps_ = {"per-fedavg": ({"alpha": 0.04}, 0.04), "pfedme": ({"inner_rate": 0.07}, 0.07)}
     for name, (settings, length) in steps_.items():
         found = stages(
-            monkeypatch, Job(name, spec, training, settings=settings), Home(), data, start
+            monkeypatch, Job(name, spec, training, settings=settings), FineTuning(), data, start
         )
         monkeypatch.undo()
         for who, client in data.items():
@@ -829,7 +829,7 @@ def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
     start, rng = initial(job.model, None, 1), np.random.default_rng(0)
     for client in data.values():
         client.memory["personal"] = rng.normal(size=8).astype(np.float32)
-    found = stages(monkeypatch, job, Home(), data, start)
+    found = stages(monkeypatch, job, FineTuning(), data, start)
     for who, client in data.items():
         scale = torch.from_numpy(start["extractor.scale"].copy()).requires_grad_()
         own = torch.from_numpy(client.memory["personal"].copy()).requires_grad_()
@@ -850,7 +850,7 @@ def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
 def test_nan_at_home_is_named():
     job = replace(JOB, training=Training(rate=1e25, batch=4, decay=1.0))
     with pytest.raises(HeadstartError, match=r"at home, epoch \d+: .* learning rate 1e\+25"):
-        asked(job, Home(3), at_work(), initial(JOB.model, None, 1))
+        asked(job, FineTuning(3), at_work(), initial(JOB.model, None, 1))
 
 
 # -- arrays and models -----------------------------------------------------------------------------
@@ -918,11 +918,11 @@ MISTAKES = {
     "clients: expected at most the federation's 3 a round, got 4": lambda: run(
         Job("fedavg", Spec(3, 3)), vectors((2, 2, 2)), Plan(clients=4)
     ),
-    "epochs: .* at least 0, got -1": lambda: Home(epochs=-1),
-    "method: expected one of sgd, ditto, got 'adam'": lambda: Home(method="adam"),
-    "oll: expected true or false, got 1": lambda: Home(oll=1),
-    "strength: .* got -1": lambda: Home(strength=-1.0),
-    "every_epoch: .* got 'no'": lambda: Home(every_epoch="no"),
+    "epochs: .* at least 0, got -1": lambda: FineTuning(epochs=-1),
+    "method: expected one of sgd, ditto, got 'adam'": lambda: FineTuning(method="adam"),
+    "oll: expected true or false, got 1": lambda: FineTuning(oll=1),
+    "strength: .* got -1": lambda: FineTuning(strength=-1.0),
+    "every_epoch: .* got 'no'": lambda: FineTuning(every_epoch="no"),
     "classes: .* got 0": lambda: Spec(0, 3),
     "dimension: .* got 0": lambda: Spec(3, 0),
     "temperature: .* got 0": lambda: Spec(3, 3, temperature=0.0),

@@ -39,7 +39,7 @@ def value(name, f, z, v, y, weights, given, last):
     tensors = [torch.tensor(part) for part in (v, y, weights, COUNTS)]
     others = [Seen(torch.tensor(a), torch.tensor(b), *tensors[:3]) for a, b in (given, last)]
     leaves = [torch.tensor(part, requires_grad=True) for part in (f, z)]
-    seen = Seen(*leaves, *tensors, given=others[0], last=others[1])
+    seen = Seen(*leaves, *tensors, through_received=others[0], last=others[1])
     return LOSSES[name].value(seen, Term(name, **SETTINGS)), leaves
 
 
@@ -86,7 +86,9 @@ def one(f, z, v=((1.0, 0.0), (0.0, 1.0)), y=0, counts=(1.0, 1.0), given=None, la
         rows = torch.tensor([v], dtype=torch.float64)
         return Seen(*tensors, rows, torch.tensor([[y]]), torch.ones(1, 1).double(), **more)
 
-    others = {key: seen(*pair) for key, pair in (("given", given), ("last", last)) if pair}
+    others = {
+        key: seen(*pair) for key, pair in (("through_received", given), ("last", last)) if pair
+    }
     return seen(f, z, counts=torch.tensor([counts], dtype=torch.float64), **others)
 
 
@@ -260,7 +262,7 @@ def test_mixing_is_beta_of_the_one_and_the_rest_of_the_other():
     assert made == gradient.make("feddr-plus") == gradient.make("feddr-plus", {"beta": 0.9})
     assert mixed(Recipe(), "kd", 0.9).objective[1].tau == 3
     moon = mixed(Recipe(), "moon", 0.9)
-    assert moon.memory == {"last": "given"}
+    assert moon.memory == {"last": "received"}
     assert moon.objective[1].tau == 0.5
     with pytest.raises(HeadstartError, match="mix: expected a number from 0 to 1"):
         mixed(Recipe(), "fd", 1.5)

@@ -110,7 +110,7 @@ def test_training_goes_on_from_the_head_and_counts_what_it_costs(digits):
         values = [getattr(point, key) for point in curve]
         assert values == sorted(values), key
         assert values[-1] > values[0], key
-    # 10 of 12 clients a round, 64·10 weights and 10 biases, 4 bytes each, each way; and once to
+    # 10 of 12 clients per round, 64·10 weights and 10 biases, 4 bytes each, each way; and once to
     # each client the list of 10 classes
     assert curve[1].down - curve[0].down == 10 * (650 * 4 + 10 * 8)
     assert curve[-1].down - curve[0].down == 6 * 10 * 650 * 4 + 12 * 10 * 8

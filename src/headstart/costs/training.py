@@ -48,8 +48,8 @@ def round_bytes(
     """
     size = {"extractor": extractor_params, "head": head_params}
     shared = BYTES_PER_NUMBER * sum(size[part] for part in _moved(recipe, train, Pass("shared")))
-    up = 1 + len(recipe.extra_names) + recipe.ahead
-    return Traffic(shared * up, shared * (1 + len(recipe.tells)))
+    up = 1 + len(recipe.extra_names) + recipe.needs_full_gradient
+    return Traffic(shared * up, shared * (1 + len(recipe.broadcast_state)))
 
 
 def sample_flops(
@@ -74,7 +74,7 @@ def sample_flops(
         moved = _moved(recipe, train, one)
         found += times * gradients * _gradient(moved, *forward, cached)
         found += times * beside * _forward(moved, *forward, cached)
-    if recipe.ahead:
+    if recipe.needs_full_gradient:
         moved = _moved(recipe, train, Pass("shared"))
         found += _gradient(moved, *forward, cached)
         found += references_of(recipe.objective) * _forward(moved, *forward, cached)
@@ -146,6 +146,8 @@ def _gradients_per_step(recipe: Recipe, correct: Correction | None) -> tuple[flo
         beside += part * references_of(of or recipe.objective)
         return dict(one)
 
-    local = Local(one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.tells, one), 1.0)
+    local = Local(
+        one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.broadcast_state, one), 1.0
+    )
     (correct or recipe.correct)(gradient, one, local)
     return gradients, beside

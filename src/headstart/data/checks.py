@@ -30,7 +30,7 @@ def enough(n: int, clients: int) -> None:
     count("n", n)
     count("clients", clients)
     if clients > n:
-        raise DataError(f"clients: expected at most one a sample ({n}), got {clients}")
+        raise DataError(f"clients: expected at most one per sample ({n}), got {clients}")
 
 
 def positive(name: str, value: float) -> None:

@@ -63,7 +63,7 @@ class Dataset(Labelled):
             values = getattr(self, field)
             if values is not None and len(values) != len(self.features):
                 raise DataError(
-                    f"{self.name}: {field}: expected one a sample ({len(self.features)}), "
+                    f"{self.name}: {field}: expected one per sample ({len(self.features)}), "
                     f"got {len(values)}"
                 )
 

@@ -1,4 +1,4 @@
-"""Features on disk: a folder a key, filled block by block, which survives being killed.
+"""Features on disk: one folder per key, filled block by block, which survives being killed.
 
 A block's rows are on disk before its line of the journal is, and a line holds the hash of its
 rows: whatever a crash leaves, the blocks up to the first bad line or bad hash are kept, and the

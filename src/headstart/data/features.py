@@ -62,7 +62,7 @@ class Extractor(Protocol):
     @property
     def batch(self) -> int: ...
     @property
-    def lanes(self) -> int:
+    def parallel(self) -> int:
         """How many threads may call it at once."""
 
     def __call__(self, inputs: Any, /) -> Floats:
@@ -159,7 +159,7 @@ class _Job:
 
     @property
     def threads(self) -> int:
-        return max(self.workers, self.extractor.lanes)
+        return max(self.workers, self.extractor.parallel)
 
     def tell(self, done: int) -> None:
         self.progress(f"features of {self.samples.name}", done, len(self.samples))
@@ -209,7 +209,7 @@ def _run(
     with Part.opened(slot, job.extractor.dimension, block) as part:
         job.tell(part.images)
         starts = range(part.images, total, size)
-        done = _in_lanes(job, pool, digests, starts)
+        done = _in_parallel(job, pool, digests, starts)
         try:
             _fill(job, part, done, block)
         except _Changed:
@@ -220,12 +220,14 @@ def _run(
         part.finish()
 
 
-def _in_lanes(
+def _in_parallel(
     job: _Job, pool: ThreadPoolExecutor, digests: Sequence[str], starts: Iterable[int]
 ) -> Iterator[_Done]:
     """The batches in order. Threads that may run the network do; else it runs here."""
     decode = partial(_decode, job, digests)
-    if job.extractor.lanes > 1:  # what waits is features, a few numbers: a late one holds up nobody
+    if (
+        job.extractor.parallel > 1
+    ):  # what waits is features, a few numbers: a late one holds up nobody
         yield from _ahead(pool, 4 * job.threads, lambda start: _run_one(job, decode(start)), starts)
     else:
         for batch in _ahead(pool, job.threads + 1, decode, starts):
@@ -352,7 +354,7 @@ def _buffer(job: _Job, shape: tuple[int, ...], kind: np.dtype[Any]) -> Inputs:
 
 def _digests(pool: ThreadPoolExecutor, samples: SampleSet, hashes: Hashes) -> list[str]:
     known = dict(hashes.known)
-    chunk = 64  # samples a task: one is less work than handing it to a thread
+    chunk = 64  # samples per task: one is less work than handing it to a thread
 
     def some(start: int) -> list[str]:
         return [hashes.get(samples, i) for i in range(start, min(start + chunk, len(samples)))]

@@ -146,7 +146,7 @@ def _list_features(path: Path, column: Any) -> Features:
 
 
 def read_npz(path: Path, columns: Columns) -> Table:
-    """Arrays `features` and `label`, and the optional ones, a row a sample; names may be plural.
+    """Arrays `features` and `label`, and optional ones, one row per sample; names may be plural.
 
     Without these names, `X` and `y` are they. The split is `split` (train, test) or a boolean
     `is_train` or `is_test`; other arrays are left alone.
@@ -157,7 +157,7 @@ def read_npz(path: Path, columns: Columns) -> Table:
     for name, array in arrays.items():
         if array.shape != (len(features),):
             raise DataError(
-                f"{path}: {name!r}: expected one a sample ({len(features)}), "
+                f"{path}: {name!r}: expected one per sample ({len(features)}), "
                 f"got shape {array.shape}"
             )
     checked = {

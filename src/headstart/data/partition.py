@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart.data import allot, checks, stratify
+from headstart.data import apportion, checks, stratify
 from headstart.data.stratify import Ints
 from headstart.errors import DataError, HeadstartError
 from headstart.labels import Labels, as_labels
@@ -39,7 +39,8 @@ class Partition:
     def __post_init__(self) -> None:
         if len(self.names) != len(self.indices):
             raise DataError(
-                f"indices: expected one array a client ({len(self.names)}), got {len(self.indices)}"
+                f"indices: expected one array per client ({len(self.names)}), "
+                f"got {len(self.indices)}"
             )
         if len(set(self.names)) != len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
@@ -98,7 +99,7 @@ def take(codes: Ints, samples: Ints) -> Ints:
 def iid(n: int, clients: int, *, seed: int = 0) -> Partition:
     """Samples dealt at random; client sizes differ by at most one."""
     checks.enough(n, clients)
-    return _deal(allot.even(n, clients), checks.generator(seed))
+    return _deal(apportion.even(n, clients), checks.generator(seed))
 
 
 def dirichlet(
@@ -115,9 +116,9 @@ def dirichlet(
     checks.minimum(len(codes), clients, min_samples)
     rng = checks.generator(seed)
     owner = np.empty(len(codes), dtype=np.int64)
-    for pool in allot.pools(codes, len(classes), rng):
-        owner[pool] = allot.share_class(len(pool), clients, alpha, rng)
-    return _gather(allot.top_up(owner, clients, min_samples, rng), clients)
+    for pool in apportion.pools(codes, len(classes), rng):
+        owner[pool] = apportion.share_class(len(pool), clients, alpha, rng)
+    return _gather(apportion.top_up(owner, clients, min_samples, rng), clients)
 
 
 def dirichlet_client(labels: ArrayLike, clients: int, *, alpha: float, seed: int = 0) -> Partition:
@@ -134,15 +135,15 @@ def dirichlet_client(labels: ArrayLike, clients: int, *, alpha: float, seed: int
     if alpha != 0:
         checks.positive("alpha", alpha)
     rng = checks.generator(seed)
-    pools = allot.pools(codes, len(classes), rng)
+    pools = apportion.pools(codes, len(classes), rng)
     if alpha == 0:
         return _gather(_one_class(pools, len(codes), clients), clients)
     prior = np.bincount(codes) / len(codes)
     left = np.bincount(codes)
     owner = np.empty(len(codes), dtype=np.int64)
-    for client, quota in enumerate(allot.even(len(codes), clients).tolist()):
-        logits = allot.log_gammas(alpha * prior, rng)
-        owner[allot.draw(pools, left, quota, logits, rng)] = client
+    for client, quota in enumerate(apportion.even(len(codes), clients).tolist()):
+        logits = apportion.log_gammas(alpha * prior, rng)
+        owner[apportion.draw(pools, left, quota, logits, rng)] = client
     return _gather(owner, clients)
 
 
@@ -159,14 +160,14 @@ def shards(
     total = clients * shards_per_client
     if total > len(codes):
         raise DataError(
-            f"clients x shards_per_client: expected at most {len(codes)} shards, one a sample, "
+            f"clients x shards_per_client: expected at most {len(codes)} shards, one per sample, "
             f"got {total}"
         )
     rng = checks.generator(seed)
-    order = np.concatenate(allot.pools(codes, len(classes), rng))
+    order = np.concatenate(apportion.pools(codes, len(classes), rng))
     owner = np.empty(len(codes), dtype=np.int64)
     owner[order] = np.repeat(
-        rng.permutation(total) // shards_per_client, allot.even(len(codes), total)
+        rng.permutation(total) // shards_per_client, apportion.even(len(codes), total)
     )
     return _gather(owner, clients)
 
@@ -191,8 +192,8 @@ def domain(domains: ArrayLike, clients: int | None = None, *, seed: int = 0) -> 
         return _gather(codes, len(names), names)
     owner = np.empty(len(codes), dtype=np.int64)
     first = 0
-    for pool, count in zip(allot.pools(codes, len(names), rng), parts.tolist(), strict=True):
-        owner[pool] = first + np.repeat(np.arange(count), allot.even(len(pool), count))
+    for pool, count in zip(apportion.pools(codes, len(names), rng), parts.tolist(), strict=True):
+        owner[pool] = first + np.repeat(np.arange(count), apportion.even(len(pool), count))
         first += count
     pieces = [f"{name}/{part}" for name, m in zip(names, parts, strict=True) for part in _padded(m)]
     return _gather(owner, first, tuple(pieces))
@@ -206,8 +207,8 @@ def quantity(
     checks.positive("alpha", alpha)
     checks.minimum(n, clients, min_samples)
     rng = checks.generator(seed)
-    weights = allot.softmax(allot.log_gammas(np.full(clients, float(alpha)), rng))
-    return _deal(allot.apportion(n, weights, min_samples), rng)
+    weights = apportion.softmax(apportion.log_gammas(np.full(clients, float(alpha)), rng))
+    return _deal(apportion.apportion(n, weights, min_samples), rng)
 
 
 def sizes(n: int, sizes: Sizes, *, seed: int = 0) -> Partition:
@@ -218,7 +219,7 @@ def sizes(n: int, sizes: Sizes, *, seed: int = 0) -> Partition:
     """
     wanted = _wanted(sizes)
     checks.enough(n, len(wanted))
-    return _deal(allot.apportion(n, wanted, 1), checks.generator(seed))
+    return _deal(apportion.apportion(n, wanted, 1), checks.generator(seed))
 
 
 def imbalance(
@@ -232,7 +233,7 @@ def imbalance(
     shown, classes = _shown(labels)
     quotas = _quotas(len(shown), clients, sizes)
     rng = checks.generator(seed)
-    pools = allot.pools(shown, classes, rng)
+    pools = apportion.pools(shown, classes, rng)
     left = np.array([len(pool) for pool in pools], dtype=np.int64)
     single = shown.shape[1] == 1
     owner = np.full(len(shown), -1, dtype=np.int64)
@@ -327,7 +328,7 @@ def matched(
     for own in counts:
         wanted = max(1, round(len(held) * int(own.sum()) / max(1, int(counts.sum()))))
         mix = np.where(room > 0, own, 0)
-        part = np.minimum(allot.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
+        part = np.minimum(apportion.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
         at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
         used += part
         found.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
@@ -369,16 +370,16 @@ def _wanted(sizes: Sizes) -> Ints:
 def _quotas(n: int, clients: int | None, sizes: Sizes | None) -> Ints:
     if clients is not None and sizes is None:
         checks.enough(n, clients)
-        return allot.even(n, clients)
+        return apportion.even(n, clients)
     if sizes is not None and clients is None:
         wanted = _wanted(sizes)
         checks.enough(n, len(wanted))
-        return allot.apportion(n, wanted, 1)
+        return apportion.apportion(n, wanted, 1)
     raise DataError("imbalance: expected either clients or sizes, got both or neither")
 
 
 def _shown(labels: ArrayLike) -> tuple[Ints, int]:
-    """The classes of each sample, one row a sample (filled up with C), and their number C."""
+    """The classes of each sample, one row per sample (filled up with C), and their number C."""
     array = np.asarray(labels)
     if array.ndim != 2:
         classes, codes = encode(labels)
@@ -399,7 +400,7 @@ def _one_class(pools: list[Ints], n: int, clients: int) -> Ints:
     owner = np.empty(n, dtype=np.int64)
     for c, pool in enumerate(pools):
         holders = np.arange(c, clients, len(pools)) if c < clients else np.array([c % clients])
-        owner[pool] = np.repeat(holders, allot.even(len(pool), len(holders)))
+        owner[pool] = np.repeat(holders, apportion.even(len(pool), len(holders)))
     return owner
 
 
@@ -409,7 +410,7 @@ def _parts(names: tuple[str, ...], amounts: Ints, clients: int) -> Ints:
     if clients < len(names):
         raise DataError(f"clients: expected at least {len(names)}, one a domain, got {clients}")
     parts = np.empty(len(names), dtype=np.int64)
-    parts[np.argsort(-amounts, kind="stable")] = allot.even(clients, len(names))
+    parts[np.argsort(-amounts, kind="stable")] = apportion.even(clients, len(names))
     over = np.flatnonzero(parts > amounts)
     if over.size:
         raise DataError(

@@ -34,5 +34,5 @@ def disclosures(counts: Iterable[int], dimension: int | None = None) -> tuple[Di
 
 
 def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
-    """How many clients would refuse by default: `class_counts` has a row of counts a client."""
+    """How many clients would refuse by default: `class_counts` has a row of counts per client."""
     return sum(any(shown.refused for shown in disclosures(counts)) for counts in class_counts)

@@ -21,7 +21,7 @@ def check_group(size: int, clients: int, least: int = 1) -> None:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Rounds of `size` clients; one answer, the group's sum, a round.
+    """Rounds of `size` clients; one answer, the group's sum, per round.
 
     Without replacement all have spoken after ⌈K/κ⌉ rounds. With it, a client drawn again sends
     zeros, for the server cannot tell who is in a sum; it goes on until all have spoken, or for

@@ -136,7 +136,7 @@ OWN_STEPS = {
     "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
-    "home": ("headstart.gradient.home", "hits of the client's own model, after training alone"),
+    "home": ("headstart.gradient.local", "hits of the client's own model, after training alone"),
     "refit": ("headstart.gradient.refit", "the change of a statistic, as the extractor trains"),
 }
 VIEWS: dict[str, View] = {}

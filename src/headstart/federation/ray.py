@@ -1,8 +1,8 @@
 """The same federation over a Ray cluster: each worker holds some clients and sends their sum.
 
-A worker folds its clients' messages as they are made, and sends one partial sum a step; the server
-adds as many sums as there are workers. In exact mode the total has the simulator's digest, whatever
-the number of workers.
+A worker folds its clients' messages as they are made, and sends one partial sum per step; the
+server adds as many sums as there are workers. In exact mode the total has the simulator's digest,
+whatever the number of workers.
 
 Ray serializes with pickle. It is for one trusted cluster, never a path for uploads: clients on
 other people's machines come through `headstart.deploy.flower`.
@@ -110,7 +110,7 @@ class RayFederation:
     ) -> Iterator[tuple[list[str], Any]]:
         """(clients, what their worker found), as workers finish."""
         ray = require("ray")
-        arrays = ray.put(dict(broadcast or {}))  # once a machine, not once a worker
+        arrays = ray.put(dict(broadcast or {}))  # once per machine, not once per worker
         left = {
             getattr(actor, work).remote(step, arrays, names): names
             for actor, names in self._asked(cohort)

@@ -62,22 +62,22 @@ def _parameters(method: Method) -> tuple[str, ...]:
 
 
 def settings_of(name: str) -> tuple[str, ...]:
-    """What a method can be told: its own, and the term that any takes."""
+    """The settings of a method: its own, and the term that any takes."""
     return (*_parameters(METHODS[name]), *MIX)
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe from its name and settings, as a pipeline, a config or a step says them."""
     method, expected = METHODS[name], settings_of(name)
-    told = dict(settings or {})
-    unknown = [key for key in told if key not in expected]
+    chosen = dict(settings or {})
+    unknown = [key for key in chosen if key not in expected]
     if unknown:
         wanted = ", ".join(expected)
         raise HeadstartError(f"{name}: expected settings among {wanted}, got {', '.join(unknown)}")
-    if "mix" in told and "term" not in told:
+    if "mix" in chosen and "term" not in chosen:
         raise HeadstartError("mix: expected a term to mix with, got none")
-    term, mix = (told.pop(key, usual) for key, usual in MIX.items())
-    recipe: Any = method(**told)
+    term, mix = (chosen.pop(key, usual) for key, usual in MIX.items())
+    recipe: Any = method(**chosen)
     if not isinstance(recipe, Recipe):
         raise HeadstartError(f"{name}: expected it to return a Recipe, got {recipe!r:.200}")
     for one in recipe.objective:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.federation.protocol import Arrays
-from headstart.gradient.engine import Group, Params, Told, Trained
+from headstart.gradient.engine import Broadcast, Group, Params, Trained
 from headstart.gradient.losses import of_label, unit
 
 KINDS = ("observed", "unobserved")
@@ -31,15 +31,20 @@ _BLOCK = 256  # samples through the network at a time
 
 
 def diagnosed(
-    model: Any, group: Group, told: Told, trained: Trained, words: Arrays, at: NDArray[np.int64]
+    model: Any,
+    group: Group,
+    message: Broadcast,
+    trained: Trained,
+    arrays: Arrays,
+    at: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Σ over a group's clients of [1, the mean of every measure], for each kind of class.
 
     `at`: where the labels of the outside samples stand among the model's classes.
     """
     labels = torch.from_numpy(at)
-    samples = words["outside/features"]
-    before = _through(model, told.params, samples)
+    samples = arrays["outside/features"]
+    before = _through(model, message.params, samples)
     found = np.zeros((len(KINDS), 1 + len(MEASURES)))
     for place, client in enumerate(group.clients):
         own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in trained.params.items()}

@@ -25,7 +25,7 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
 from headstart.gradient.product import Product, onto
-from headstart.gradient.recipe import End, Local, Objective, Pass, Recipe
+from headstart.gradient.recipe import Local, LocalResult, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -195,8 +195,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What clients are told: all parameters (an axis of 1), the server's words, the round."""
+class Broadcast:
+    """What clients receive: all parameters (an axis of 1), the server's state, the round."""
 
     params: Params
     server: Mapping[str, Params]
@@ -218,15 +218,17 @@ def local_update(
     training: Training,
     names: Names,
     group: Group,
-    told: Told,
+    message: Broadcast,
     memories: Mapping[str, Params],
 ) -> Trained:
     """All passes of a recipe. `memories`: stacked, those of names in `recipe.memory` and own."""
     count = len(group.clients)
     own = memories.get("personal", {})
-    given = {name: own.get(name, told.params[name]) for name in (*names.shared, *names.personal)}
-    local = Local(given, memories, told.server, training.rate)
-    params = {**told.params, **{name: _spread(array, count) for name, array in given.items()}}
+    received = {
+        name: own.get(name, message.params[name]) for name in (*names.shared, *names.personal)
+    }
+    local = Local(received, memories, message.server, training.rate)
+    params = {**message.params, **{name: _spread(array, count) for name, array in received.items()}}
     memory = {name: dict(tree) for name, tree in memories.items()}
     steps = torch.zeros(count)
     for turn, one in enumerate(recipe.passes):
@@ -234,11 +236,11 @@ def local_update(
         if one.moves == "copy":
             memory["copy"] = {n: _spread(a, count) for n, a in memories["copy"].items()}
             at = {**params, **memory["copy"]}
-        done = descend(model, recipe, training, names, group, at, local, one, (told.round, turn))
+        done = descend(model, recipe, training, names, group, at, local, one, (message.round, turn))
         if one.moves != "copy":
             steps += done
-    shared = Local(only(given, names.steered), local.memory, local.server, local.rate)
-    end = End(only(params, names.steered), shared, steps.clamp_min(1))
+    shared = Local(only(received, names.steered), local.memory, local.server, local.rate)
+    end = LocalResult(only(params, names.steered), shared, steps.clamp_min(1))
     memory |= {name: dict(tree) for name, tree in recipe.remember(end).items()}
     if names.personal:
         memory["personal"] = only(params, names.personal)

@@ -47,18 +47,18 @@ def head_flops(spec: Spec) -> float:
 def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> float:
     """A sample of one real visit to a client that holds these samples; labels count from 0.
 
-    All passes of the algorithm with all their gradients, and the one that is asked for ahead.
+    All passes of the algorithm with all their gradients, and the full one where it is asked for.
     """
     client = ClientData(ArraySamples(samples, labels), secret=b"")
     classes = torch.arange(job.spec.classes).numpy()
     params = initial(job.model, None, 0)
     server: dict[str, Any] = job.recipe.server.start({n: params[n] for n in job.names.steered})
     server["gradient"] = {name: 0 * params[name] for name in job.names.steered}
-    told = {name: server[name] for name in job.recipe.tells}
-    words = steps.broadcast(job, params, told, classes)
-    asked = [steps.ahead(job, 0)] if job.recipe.ahead else []
+    state = {name: server[name] for name in job.recipe.broadcast_state}
+    arrays = steps.broadcast(job, params, state, classes)
+    asked = [steps.full_gradient(job, 0)] if job.recipe.needs_full_gradient else []
     return sum(
-        counted(functools.partial(perform, step, client, words))
+        counted(functools.partial(perform, step, client, arrays))
         for step in (*asked, steps.update(job, 0))
     ) / len(labels)
 
@@ -66,15 +66,15 @@ def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> floa
 def visit_flops(job: Job, shape: tuple[int, ...]) -> tuple[float, float]:
     """(a, m): torch counts a·n + m of one visit to a client with n samples of this shape.
 
-    m is what is done once a visit: weighting what is sent.
+    m is what is done once per visit: weighting what is sent.
     """
     slow = replace(job.training, rate=1e-6, batch=_MANY)  # the count does not depend on them
     return _visit(json.dumps(replace(job, training=slow).plain, sort_keys=True), shape)
 
 
 @functools.lru_cache(maxsize=32)
-def _visit(told: str, shape: tuple[int, ...]) -> tuple[float, float]:
-    job = Job.of(json.loads(told))
+def _visit(plain: str, shape: tuple[int, ...]) -> tuple[float, float]:
+    job = Job.of(json.loads(plain))
     samples = np.random.default_rng(0).normal(size=(_MANY, *shape)).astype(np.float32)
     labels = np.arange(_MANY) % job.spec.classes
     half = _MANY // 2

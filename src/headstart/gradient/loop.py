@@ -16,7 +16,7 @@ from headstart.gradient import steps
 from headstart.gradient.checks import whole
 from headstart.gradient.diagnose import means
 from headstart.gradient.models import shaped
-from headstart.gradient.recipe import Sums
+from headstart.gradient.recipe import RoundAggregate
 from headstart.gradient.steps import Job
 from headstart.gradient.tree import Tree, add, only, scaled
 from headstart.heads.base import number
@@ -28,7 +28,7 @@ _LEAST = {"rounds": 0, "clients": 1, "seed": 0, "window": 0, "patience": 0}
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a training goes on, and with how many clients a round.
+    """How long a training goes on, and with how many clients per round.
 
     `drops`: rounds at which the clients' learning rate is multiplied by `drop`. `window`: WIMA, the
     evaluated model is the mean of so many last ones (0: as the algorithm says). `patience`: stop
@@ -54,7 +54,7 @@ class Plan:
         """Who takes part: a function of the seed and the round alone."""
         if self.clients > len(names):
             raise HeadstartError(
-                f"clients: expected at most the federation's {len(names)} a round, "
+                f"clients: expected at most the federation's {len(names)} per round, "
                 f"got {self.clients}"
             )
         key = b"cohort %d %d" % (self.seed, round_)
@@ -130,16 +130,16 @@ def one_round(
     clients = federation.clients
     cohort = plan.cohort(clients, state.round)
     server, up, down = dict(state.server), state.up, state.down
-    if recipe.ahead:
-        words = steps.broadcast(job, state.params, {}, classes)
-        ahead = federation.total(steps.ahead(job, state.round), words, cohort)
-        up, down = up + ahead.up, down + ahead.down
-        asked = ahead.statistic
+    if recipe.needs_full_gradient:
+        arrays = steps.broadcast(job, state.params, {}, classes)
+        full = federation.total(steps.full_gradient(job, state.round), arrays, cohort)
+        up, down = up + full.up, down + full.down
+        asked = full.statistic
         mean = asked.vector("gradient") / _some(asked.number("clients"))
         server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
-    words = steps.broadcast(job, state.params, only(server, recipe.tells), classes)
+    arrays = steps.broadcast(job, state.params, only(server, recipe.broadcast_state), classes)
     watch = plan.patience > 0
-    asked_for = {**words, **(samples or {})}
+    asked_for = {**arrays, **(samples or {})}
     answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
     found = answer.statistic
     mean, sums, loss = _sums(job, found, server.get("gradient"), len(clients))
@@ -166,7 +166,9 @@ def one_round(
     )
 
 
-def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[Tree, Sums, float]:
+def _sums(
+    job: Job, answer: Vectors, asked: Tree | None, clients: int
+) -> tuple[Tree, RoundAggregate, float]:
     """The mean difference of all that is shared, what the server's step sees, and the loss."""
     names, shapes = job.names, job.model.shapes
     weight, count, squares, loss = map(answer.number, steps.NUMBERS)
@@ -179,7 +181,7 @@ def _sums(job: Job, answer: Vectors, asked: Tree | None, clients: int) -> tuple[
         extra["gradient"] = asked
     mean = shaped(answer.vector("update") / weight, names.shared, shapes)
     steered = only(mean, names.steered)
-    return mean, Sums(steered, squares, extra, int(count), clients), loss / count
+    return mean, RoundAggregate(steered, squares, extra, int(count), clients), loss / count
 
 
 def _some(count: float) -> float:

@@ -47,7 +47,7 @@ class Seen:
     weights: Tensor
     counts: Tensor | None = None
     mask: Tensor | float = 0.0
-    given: Seen | None = None  # through the received model
+    through_received: Seen | None = None  # the same batch through the received model
     last: Seen | None = None  # through the client's own last one
 
     @property
@@ -57,9 +57,9 @@ class Seen:
 
     @property
     def received(self) -> Seen:
-        if self.given is None:
+        if self.through_received is None:
             raise ValueError("a term needs the received model")
-        return self.given
+        return self.through_received
 
     @property
     def held(self) -> Tensor:
@@ -130,9 +130,9 @@ def scaled(seen: Seen, term: Term) -> Tensor:
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
 
-def _divergence(seen: Seen, term: Term, scores: Tensor, given: Tensor) -> Tensor:
-    """τ²·KL(given ‖ ours) of softened softmaxes; a score of −∞ is a class left out."""
-    ours, theirs = (F.log_softmax(part / term.tau, dim=-1) for part in (scores, given))
+def _divergence(seen: Seen, term: Term, scores: Tensor, received: Tensor) -> Tensor:
+    """τ²·KL(received ‖ ours) of softened softmaxes; a score of −∞ is a class left out."""
+    ours, theirs = (F.log_softmax(part / term.tau, dim=-1) for part in (scores, received))
     gaps = (theirs - ours).masked_fill(theirs.isinf(), 0.0)
     return seen.mean((theirs.exp() * gaps).sum(dim=-1)) * term.tau**2
 

@@ -32,7 +32,7 @@ from headstart.heads.base import choice, number
 from headstart.heads.features import RandomFeatures
 from headstart.heads.linear import LinearHead
 
-with warnings.catch_warnings():  # told once a process: features of a cache are read-only, and so
+with warnings.catch_warnings():  # said once per process: features of a cache are read-only, and so
     warnings.simplefilter("ignore")  # torch warns of writing to them, which nobody does
     torch.from_numpy(np.frombuffer(b"0", np.uint8))
 
@@ -204,7 +204,7 @@ class Model:
         if found.shape != (len(images), self.extracted_dimension):
             raise HeadstartError(
                 f"network: expected {self.spec.network} to give {self.extracted_dimension} "
-                f"features a sample, got an array of {tuple(found.shape)} for {len(images)}"
+                f"features per sample, got an array of {tuple(found.shape)} for {len(images)}"
             )
         return found[None]
 
@@ -235,10 +235,10 @@ class Model:
         others = references_of(objective)
         if others and local:
             with torch.no_grad():
-                given = {**params, **local.given}
-                last = {**given, **local.memory.get("last", {})}
-                models = [self._beside(one, batch, training) for one in (given, last)[:others]]
-            seen = replace(seen, given=models[0], last=models[-1])
+                received = {**params, **local.received}
+                last = {**received, **local.memory.get("last", {})}
+                models = [self._beside(one, batch, training) for one in (received, last)[:others]]
+            seen = replace(seen, through_received=models[0], last=models[-1])
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()
 

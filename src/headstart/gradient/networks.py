@@ -25,7 +25,7 @@ def module_of(name: str) -> nn.Module:
 
 
 def scaling(name: str) -> tuple[Tensor, Tensor]:
-    """Mean and deviation a channel of x/255, as the network was trained with them."""
+    """Mean and deviation per channel of x/255, as the network was trained with them."""
     network = NETWORKS[name]
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)

@@ -11,10 +11,10 @@ A client of round t receives the model θᵗ, trains it for a few passes over it
     memory        what a client keeps between rounds, and how it begins
     remember      what it keeps after training
     extra         what it sends besides its difference (sums, like everything)
-    lengths       whether it sends ‖δ‖² as well
-    ahead         whether the mean gradient at θᵗ is asked for first
+    send_norms    whether it sends ‖δ‖² as well
+    needs_full_gradient  whether the mean gradient at θᵗ is asked for first
     server        the server's step, which sees sums only
-    tells         what of the server's state (and "gradient", what was asked ahead) clients hear
+    broadcast_state  what of the server's state (and "gradient", the full one) clients receive
     window        the model that is evaluated is the mean of so many last ones
 
 Trees on a client carry a leading axis, the clients trained together; a recipe need not know.
@@ -61,9 +61,9 @@ class Gradient(Protocol):
 
 @dataclass(frozen=True)
 class Local:
-    """What a client knows while it trains: the received model, its memory, the server's words."""
+    """What a client knows while it trains: the received model, its memory, the server's state."""
 
-    given: Tree
+    received: Tree
     memory: Mapping[str, Tree]
     server: Mapping[str, Tree]
     rate: float
@@ -76,11 +76,11 @@ class Local:
 
         memory = {name: cut(tree) for name, tree in self.memory.items()}
         server = {name: cut(tree) for name, tree in self.server.items()}
-        return Local(cut(self.given), memory, server, self.rate)
+        return Local(cut(self.received), memory, server, self.rate)
 
 
 @dataclass(frozen=True)
-class End:
+class LocalResult:
     """What a client knows when it has trained: also its model, and how many steps that took.
 
     `steps`: as many as would lead as far without momentum, an axis of clients.
@@ -99,7 +99,7 @@ class End:
 
 
 Correction = Callable[[Gradient, Tree, Local], dict[str, Any]]
-Leaving = Callable[[End], dict[str, Tree]]
+Leaving = Callable[[LocalResult], dict[str, Tree]]
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Sums:
+class RoundAggregate:
     """All that a server step sees of a round."""
 
     mean: Tree  # Σwδ/Σw
-    squares: float  # Σ‖δ‖², where the recipe asks for lengths
+    squares: float  # Σ‖δ‖², where the recipe sends norms
     extra: Mapping[str, Tree]
     count: int  # clients of this round
     clients: int  # of the federation
@@ -131,7 +131,7 @@ class Server(Protocol):
 
     def start(self, params: Tree) -> dict[str, Tree]: ...
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]: ...
 
 
@@ -148,7 +148,7 @@ class Average:
         return {}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         return add(params, sums.mean, self.rate), dict(state)
 
@@ -157,7 +157,7 @@ def plain(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
     return gradient(params)
 
 
-def nothing(end: End) -> dict[str, Tree]:
+def nothing(end: LocalResult) -> dict[str, Tree]:
     return {}
 
 
@@ -172,15 +172,15 @@ class Recipe:
     personal: Part | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain
-    pull: float = 0.0  # of the Prox term in it, which clients go on with at home
-    memory: Mapping[str, Literal["zeros", "given"]] = field(default_factory=dict)
+    proximal_weight: float = 0.0  # of the Prox term in it, with which clients fine-tune locally
+    memory: Mapping[str, Literal["zeros", "received"]] = field(default_factory=dict)
     remember: Leaving = nothing
     extra: Leaving = nothing
     extra_names: tuple[str, ...] = ()
-    lengths: bool = False
-    ahead: bool = False
+    send_norms: bool = False
+    needs_full_gradient: bool = False
     server: Server = Average()
-    tells: tuple[str, ...] = ()
+    broadcast_state: tuple[str, ...] = ()
     weigh: Literal["samples", "clients"] = "samples"
     window: int = 1
-    adapt: Pass | None = None  # what a client does to its model before it uses it at home
+    adapt: Pass | None = None  # what a client does to its model before it uses it

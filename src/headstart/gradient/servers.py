@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.gradient.checks import fraction
-from headstart.gradient.recipe import Sums
+from headstart.gradient.recipe import RoundAggregate
 from headstart.gradient.tree import Tree, add, each, scaled, zeros
 from headstart.heads.base import number
 
@@ -27,7 +27,7 @@ class Momentum:
         return {"velocity": zeros(params)}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         velocity = add(sums.mean, state["velocity"], self.momentum)
         return add(params, velocity, self.rate), {"velocity": velocity}
@@ -55,7 +55,7 @@ class Adaptive:
         return {"first": nothing, "second": each(lambda a: a + self.tau**2, nothing)}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         first = add(scaled(state["first"], self.momentum), sums.mean, 1 - self.momentum)
         second = each(lambda v, d: self.second(v, d * d), state["second"], sums.mean)

@@ -1,4 +1,4 @@
-"""What clients are asked in training: a round's update, a gradient, a test or training at home.
+"""What clients are asked in training: a round's update, a gradient, local fine-tuning.
 
 A model, a recipe and a training travel as plain values, parameters as vectors: `shared` and
 `frozen`, what the server adds as `server/NAME`. What a client keeps it keeps as vectors too.
@@ -25,17 +25,17 @@ from headstart.federation.protocol import Arrays, Check, ClientData, Step, regis
 from headstart.gradient import answers as promised
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
+    Broadcast,
     Group,
     Params,
-    Told,
     Trained,
     Training,
     TrainingSet,
     finite,
     local_update,
 )
-from headstart.gradient.lanes import lanes
 from headstart.gradient.models import Model, Names, Spec, build, flat, shaped
+from headstart.gradient.parallel import parallel
 from headstart.gradient.product import whole
 from headstart.gradient.recipe import PARTS, Local, Part, Recipe
 from headstart.gradient.tree import each, only
@@ -45,7 +45,7 @@ from headstart.statistics.vectors import Vectors
 DEFAULT = Training()
 _SMALL = 2**23  # samples × parameters
 TOGETHER = 16  # clients in a group: their parameters stay in the cache
-_LANE = 5  # clients in a group when the work is large: groups then train side by side, one a core
+_LANE = 5  # clients in a group when the work is large: groups then train side by side, one per core
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def update(job: Job, round_: int, *, watch: bool = False) -> Step:
     return Step("update", {"job": job.plain, "round": round_, "watch": watch})
 
 
-def ahead(job: Job, round_: int) -> Step:
+def full_gradient(job: Job, round_: int) -> Step:
     """Ask for the gradient of all samples at the received model."""
     return Step("gradient", {"job": job.plain, "round": round_})
 
@@ -113,13 +113,13 @@ def broadcast(
         raise HeadstartError(
             f"classes: expected the model's {job.spec.classes}, got {len(classes)}"
         )
-    words = {f"server/{name}": flat(tree, names.steered) for name, tree in server.items()}
+    state = {f"server/{name}": flat(tree, names.steered) for name, tree in server.items()}
     return {
         "shared": flat(params, names.shared),
         "personal": flat(params, names.personal),
         "frozen": flat(params, names.frozen),
         "classes": classes,
-        **words,
+        **state,
     }
 
 
@@ -132,15 +132,15 @@ NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how man
 _SHOWS = "a row of {} is a sum of features"
 
 
-def _named(job: Job, words: Arrays) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _named(job: Job, arrays: Arrays) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of an update's vectors and numbers."""
     rows = ("update", *sorted(job.recipe.extra_names))
-    return rows, NUMBERS if _outside(words) is None else (*NUMBERS, *diagnose.SUMS)
+    return rows, NUMBERS if _outside(arrays) is None else (*NUMBERS, *diagnose.SUMS)
 
 
-def _updated(params: Mapping[str, Any], words: Arrays) -> Check:
+def _updated(params: Mapping[str, Any], arrays: Arrays) -> Check:
     job = Job.of(params["job"])
-    return promised.update_check(job, words, *_named(job, words))
+    return promised.update_check(job, arrays, *_named(job, arrays))
 
 
 @register_together(
@@ -153,7 +153,7 @@ def _updated(params: Mapping[str, Any], words: Arrays) -> Check:
     budget="training",
 )
 def _update(
-    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], arrays: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
     """The sums of w·δ, of the extras and of NUMBERS; zeros of clients without samples.
 
@@ -161,20 +161,22 @@ def _update(
     for what is not asked for.
     """
     job = Job.of(params["job"])
-    told, at = heard(job, words, params["round"]), _outside(words)
-    rows, names = _named(job, words)
+    message, at = decode_broadcast(job, arrays, params["round"]), _outside(arrays)
+    rows, names = _named(job, arrays)
     answers = [_silence(job, rows, names)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:
         members, group = [clients[name] for name in part[0]], part[1]
         with torch.no_grad():
-            trained = train(job, group, told, members)
-            answer = _answer(job, group, told, trained, params.get("watch", False))
+            trained = train(job, group, message, members)
+            answer = _answer(job, group, message, trained, params.get("watch", False))
             if at is not None:
-                seen = diagnose.diagnosed(job.model, group, told, trained, words, at)
+                seen = diagnose.diagnosed(job.model, group, message, trained, arrays, at)
                 answer = Vectors(answer.vectors, np.append(answer.numbers, seen), rows, names)
             sent = {"": torch.from_numpy(answer.vectors)}
-            finite(f"round {told.round + 1}", job.training.rate, (sent, *trained.memory.values()))
+            finite(
+                f"round {message.round + 1}", job.training.rate, (sent, *trained.memory.values())
+            )
             keep(job, trained, members)
         return answer
 
@@ -183,29 +185,29 @@ def _update(
     small = samples * size <= _SMALL
     side_by_side = job.model.together and not small
     most = _LANE if side_by_side else TOGETHER
-    parts = list(groups(job, clients, words["classes"], most=most))
-    with lanes(small, side_by_side and len(parts) > 1) as each_of:
+    parts = list(groups(job, clients, arrays["classes"], most=most))
+    with parallel(small, side_by_side and len(parts) > 1) as each_of:
         answers += each_of(one, parts)
     yield tuple(clients), _sent(answers)
 
 
-def _outside(words: Arrays) -> NDArray[np.int64] | None:
+def _outside(arrays: Arrays) -> NDArray[np.int64] | None:
     """Where the labels of samples from outside stand, if there are any."""
-    if "outside/labels" not in words:
+    if "outside/labels" not in arrays:
         return None
-    return positions(words["outside/labels"], words["classes"])
+    return positions(arrays["outside/labels"], arrays["classes"])
 
 
-def _answer(job: Job, group: Group, told: Told, trained: Trained, watch: bool) -> Vectors:
+def _answer(job: Job, group: Group, message: Broadcast, trained: Trained, watch: bool) -> Vectors:
     names, by_samples = job.names, job.recipe.weigh == "samples"
     weights = group.sizes if by_samples else np.ones_like(group.sizes)
-    moved = {name: trained.params[name] - told.params[name] for name in names.shared}
+    moved = {name: trained.params[name] - message.params[name] for name in names.shared}
     rows = [_sum(moved, torch.from_numpy(weights.astype(np.float32)))]
     for _, tree in sorted(trained.extra.items()):
         row = _sum(only(tree, names.steered))
         rows.append(np.pad(row, (0, len(rows[0]) - len(row))))
-    squares = sum(_square(moved[name]) for name in names.steered if job.recipe.lengths)
-    loss = _loss(job, group, told) if watch else 0.0
+    squares = sum(_square(moved[name]) for name in names.steered if job.recipe.send_norms)
+    loss = _loss(job, group, message) if watch else 0.0
     numbers = np.array([weights.sum(), len(weights), squares, loss], np.float64)
     return Vectors(np.stack(rows), numbers, ("update", *sorted(trained.extra)), NUMBERS)
 
@@ -235,8 +237,8 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
-def _sloped(params: Mapping[str, Any], words: Arrays) -> Check:
-    return promised.gradient_check(Job.of(params["job"]), words)
+def _sloped(params: Mapping[str, Any], arrays: Arrays) -> Check:
+    return promised.gradient_check(Job.of(params["job"]), arrays)
 
 
 @register_together(
@@ -249,19 +251,19 @@ def _sloped(params: Mapping[str, Any], words: Arrays) -> Check:
     budget="training",
 )
 def _gradient(
-    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], arrays: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
     """The sum of the clients' mean gradients at the received model, and how many they are."""
     with torch.no_grad():
         job = Job.of(params["job"])
-        told, steered = heard(job, words, params["round"]), job.names.steered
+        message, steered = decode_broadcast(job, arrays, params["round"]), job.names.steered
         called = ("gradient",), ("clients",)
         answers = [_silence(job, *called)]
         size = answers[0].vectors.shape[1]
-        for ids, group in groups(job, clients, words["classes"]):
-            at = {**told.params, **{n: told.params[n].clone() for n in job.model.statistics}}
+        for ids, group in groups(job, clients, arrays["classes"]):
+            at = {**message.params, **{n: message.params[n].clone() for n in job.model.statistics}}
             for _, batch in group.whole():
-                known = Local(told.params, {}, told.server, job.training.rate)
+                known = Local(message.params, {}, message.server, job.training.rate)
                 found = job.model.gradient(job.recipe.objective, at, steered, batch, known)
                 row = _sum(each(whole, found))
                 row = np.pad(row, (0, size - len(row)))
@@ -273,20 +275,20 @@ def _gradient(
 # -- pieces ----------------------------------------------------------------------------------------
 
 
-def heard(job: Job, words: Arrays, round_: int) -> Told:
+def decode_broadcast(job: Job, arrays: Arrays, round_: int) -> Broadcast:
     """A broadcast as trees with an axis of 1."""
     names, shapes = job.names, job.model.shapes
     params = {
-        **shaped(words["shared"], names.shared, shapes),
-        **shaped(words["personal"], names.personal, shapes),
-        **shaped(words["frozen"], names.frozen, shapes),
+        **shaped(arrays["shared"], names.shared, shapes),
+        **shaped(arrays["personal"], names.personal, shapes),
+        **shaped(arrays["frozen"], names.frozen, shapes),
     }
     server = {
         key.removeprefix("server/"): tensors(shaped(vector, names.steered, shapes))
-        for key, vector in words.items()
+        for key, vector in arrays.items()
         if key.startswith("server/")
     }
-    return Told(tensors(params), server, round_)
+    return Broadcast(tensors(params), server, round_)
 
 
 def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
@@ -377,14 +379,14 @@ def positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     return at.astype(np.int64)
 
 
-def train(job: Job, group: Group, told: Told, members: Sequence[ClientData]) -> Trained:
+def train(job: Job, group: Group, message: Broadcast, members: Sequence[ClientData]) -> Trained:
     """One local update of a group, from what its clients remember."""
     names, shapes = job.names, job.model.shapes
     memories = {
-        kind: _recalled(kind, begin, keys, members, told, shapes)
+        kind: _recalled(kind, begin, keys, members, message, shapes)
         for kind, begin, keys in _kinds(job)
     }
-    return local_update(job.model, job.recipe, job.training, names, group, told, memories)
+    return local_update(job.model, job.recipe, job.training, names, group, message, memories)
 
 
 def keep(job: Job, trained: Trained, members: Sequence[ClientData]) -> None:
@@ -403,7 +405,7 @@ def _kinds(job: Job) -> list[tuple[str, str, tuple[str, ...]]]:
         (kind, begin, whole if kind == "copy" else names.steered)
         for kind, begin in job.recipe.memory.items()
     ]
-    return kinds + ([("personal", "given", names.personal)] if names.personal else [])
+    return kinds + ([("personal", "received", names.personal)] if names.personal else [])
 
 
 def _recalled(
@@ -411,11 +413,11 @@ def _recalled(
     begin: str,
     keys: tuple[str, ...],
     members: Sequence[ClientData],
-    told: Told,
+    message: Broadcast,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Params:
-    """The memories of a group, stacked; a client that has none begins with zeros or the given."""
-    start = flat({n: told.params[n][0] for n in keys}, keys) * (begin == "given")
+    """The memories of a group, stacked; one that is not there begins with zeros or the received."""
+    start = flat({n: message.params[n][0] for n in keys}, keys) * (begin == "received")
     vectors = [client.memory.get(kind, start) for client in members]
     trees = [shaped(vector, keys, shapes) for vector in vectors]
     return {
@@ -424,11 +426,11 @@ def _recalled(
     }
 
 
-def _loss(job: Job, group: Group, told: Told) -> float:
+def _loss(job: Job, group: Group, message: Broadcast) -> float:
     """Σ over clients of the mean loss of the received model on their samples."""
-    known = Local(told.params, {}, told.server, job.training.rate)
+    known = Local(message.params, {}, message.server, job.training.rate)
     values = (
-        job.model.value(job.recipe.objective, told.params, batch, known)
+        job.model.value(job.recipe.objective, message.params, batch, known)
         for _, batch in group.whole()
     )
     return sum(map(float, values))

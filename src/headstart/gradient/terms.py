@@ -16,9 +16,9 @@ from headstart.gradient.checks import share
 from headstart.gradient.objectives import LOSSES, term_names
 from headstart.gradient.recipe import (
     Correction,
-    End,
     Gradient,
     Local,
+    LocalResult,
     Objective,
     Pass,
     Recipe,
@@ -39,10 +39,10 @@ def with_term(recipe: Recipe, term: Term) -> Recipe:
     if LOSSES[term.name].references < 2:
         return changed
 
-    def remember(end: End) -> dict[str, Tree]:
+    def remember(end: LocalResult) -> dict[str, Tree]:
         return {**recipe.remember(end), "last": end.params}
 
-    return replace(changed, memory={**recipe.memory, "last": "given"}, remember=remember)
+    return replace(changed, memory={**recipe.memory, "last": "received"}, remember=remember)
 
 
 def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
@@ -51,7 +51,9 @@ def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
     share("mix", beta)
     if name == "none":
         return recipe
-    if name in {term.name for term in recipe.objective} or (name == "prox" and recipe.pull):
+    if name in {term.name for term in recipe.objective} or (
+        name == "prox" and recipe.proximal_weight
+    ):
         raise HeadstartError(f"term: expected another than {name}, which this method has already")
     less = tuple(replace(term, weight=beta * term.weight) for term in recipe.objective)
     term = Term(name, 1 - beta) if name == "prox" else LOSSES[name].term(name, 1 - beta)
@@ -71,18 +73,18 @@ def _pulled(recipe: Recipe, strength: float) -> Recipe:
     """Every pass of it, also those with steps of their own."""
 
     def nearer(one: Pass) -> Pass:
-        return replace(one, correct=towards_given(strength, one.correct)) if one.correct else one
+        return replace(one, correct=towards_received(strength, one.correct)) if one.correct else one
 
     return replace(
         recipe,
-        correct=towards_given(strength, recipe.correct),
+        correct=towards_received(strength, recipe.correct),
         passes=tuple(map(nearer, recipe.passes)),
         adapt=recipe.adapt and nearer(recipe.adapt),
-        pull=recipe.pull + strength,
+        proximal_weight=recipe.proximal_weight + strength,
     )
 
 
-def towards_given(strength: float, correct: Correction = plain) -> Correction:
+def towards_received(strength: float, correct: Correction = plain) -> Correction:
     """Every gradient g of the objective that a step is made of becomes g + strength·(θ − θᵗ)."""
 
     def nearer(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def towards_given(strength: float, correct: Correction = plain) -> Correction:
             found = gradient(at, half, of)
             if of is not None:  # of something else than the objective
                 return found
-            return add(found, minus(only(at, found), local.given), strength)
+            return add(found, minus(only(at, found), local.received), strength)
 
         return correct(pulled, params, local)
 

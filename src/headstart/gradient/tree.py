@@ -39,7 +39,7 @@ def only(tree: Tree, names: Iterable[str]) -> dict[str, Any]:
 
 
 def spread(factors: Any, array: Any) -> Any:
-    """A number a client, shaped to multiply an array of theirs."""
+    """A number per client, shaped to multiply an array of theirs."""
     return factors.reshape(-1, *[1] * (array.ndim - 1))
 
 

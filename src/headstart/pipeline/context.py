@@ -237,7 +237,7 @@ class PipelineContext:
             assert state.head is not None
             right = state.head.predict(self.test.read()[0]) == self.test.labels
         else:
-            from headstart.gradient.home import predicted
+            from headstart.gradient.local import predicted
             from headstart.gradient.steps import tensors
 
             at = predicted(state.plain, tensors(state.params), self.test)

@@ -13,7 +13,7 @@ from headstart import gradient
 from headstart.errors import HeadstartError, NoAnswerError
 from headstart.federation.protocol import tallies
 from headstart.gradient.engine import Training
-from headstart.gradient.home import Home, at_home, results
+from headstart.gradient.local import FineTuning, fine_tune_locally, results
 from headstart.gradient.steps import Job, broadcast
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.personalize import linear_head, need_tests
@@ -54,7 +54,7 @@ def run(
     return state
 
 
-def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[Job, Home]:
+def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[Job, FineTuning]:
     """Return what each client trains alone, and for how long; refused where it cannot."""
     need_tests(phase, context)
     if state.closed_form == "ridge":
@@ -73,7 +73,9 @@ def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[
         raise HeadstartError(f"FP: expected settings among {expected}, got {unknown}")
     rate = recipe.rate * rate_scale(state, part)
     training = Training(**{"rate": rate, "batch": BATCH, **rest})
-    home = Home(epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(context, state), **own)
+    home = FineTuning(
+        epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(context, state), **own
+    )
     assert state.spec is not None
     job = Job(algorithm, state.spec, training, part, settings)
     _ = job.names  # which refuses a part that this model has not
@@ -101,14 +103,17 @@ def _begun(context: PipelineContext, state: ModelState) -> dict[str, Any]:
 
 
 def evaluate(
-    context: PipelineContext, state: ModelState, job: Job | None = None, home: Home | None = None
+    context: PipelineContext,
+    state: ModelState,
+    job: Job | None = None,
+    home: FineTuning | None = None,
 ) -> None:
     """Each client's hits on its own part: the shared model's, and its own at the end.
 
     They are tests, and no part of the method's bytes.
     """
     classes = context.classes
-    home = home or Home(**_begun(context, state))
+    home = home or FineTuning(**_begun(context, state))
     job = job or state.job or _as_trained(state)
     arrays = broadcast(job, state.params, {}, classes)
     carried = linear_head(context, state).prior
@@ -118,8 +123,8 @@ def evaluate(
         features, labels = context.test.read()
         arrays |= {"outside/features": features, "outside/labels": labels}
     plain = broadcast(state.plain, state.params, {}, classes)
-    shared = tallies(context.federation, at_home(state.plain, Home()), plain)
-    own = tallies(context.federation, at_home(job, home, begin=state.job), arrays)
+    shared = tallies(context.federation, fine_tune_locally(state.plain, FineTuning()), plain)
+    own = tallies(context.federation, fine_tune_locally(job, home, begin=state.job), arrays)
     rows = {}
     answered = [name for name in context.federation.clients if name in own and name in shared]
     if not answered:  # over a network some may be silent

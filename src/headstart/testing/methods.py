@@ -272,9 +272,9 @@ def upload(
     """What a client sends in a round, and its message."""
     state = state or begin(job, initial(job.model, None, 5))
     server: dict[str, Any] = dict(state.server)
-    if job.recipe.ahead:
+    if job.recipe.needs_full_gradient:
         server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
-    state_sent = {name: server[name] for name in job.recipe.tells}
+    state_sent = {name: server[name] for name in job.recipe.broadcast_state}
     broadcast = steps.broadcast(job, state.params, state_sent, np.arange(job.spec.classes))
     (answer,) = Simulator(data).answers(steps.update(job, state.round), broadcast, [who])
     assert answer.payload is not None
@@ -343,7 +343,7 @@ def lengths_where_asked_for(case: Case) -> None:
     job, data = case.problem()
     sent, _ = upload(job, fresh(data), "c02")
     weight, _, squares, _ = sent.numbers
-    if not job.recipe.lengths:
+    if not job.recipe.send_norms:
         require(squares == 0, f"expected no lengths, got {squares}")
         return
     moved = sent.vectors[0] / weight

@@ -125,7 +125,10 @@ def test_the_parts_of_a_personal_split_agree():
         (lambda: shift_test(pictures(), np.inf), "delta: expected a finite number .*, got inf"),
         (lambda: shift_test(pictures(), "2"), "delta: expected a finite number .*, got '2'"),
         (lambda: shift_test(pictures(), 2, seed=-1), "seed: expected a non-negative integer"),
-        (lambda: shift(pictures(), ["red"], 2), r"domains: expected one an image \(6\), got shape"),
+        (
+            lambda: shift(pictures(), ["red"], 2),
+            r"domains: expected one per image \(6\)",
+        ),
         (lambda: shift(pictures(1), ["pink"], 2), "expected red, green, blue or '', got 'pink'"),
         (lambda: shift(pictures(1), [0], 2), "expected red, green, blue or '', got 0"),
         (lambda: groups(-1), "n: expected a non-negative integer, got -1"),

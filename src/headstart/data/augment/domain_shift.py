@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart.data import allot, checks
+from headstart.data import apportion, checks
 from headstart.data.augment.base import Augmentation, Draw
 from headstart.data.backbones.preprocess import as_rgb
 from headstart.data.image_set import ImageSet
@@ -60,7 +60,7 @@ def groups(n: int, seed: int = 0) -> Domains:
     """A domain for each of `n` clients or images, at random; group sizes differ by at most one."""
     if not checks.is_integer(n) or n < 0:
         raise DataError(f"n: expected a non-negative integer, got {n!r}")
-    dealt = np.repeat(np.array(CHANNELS), allot.even(n, len(CHANNELS)))
+    dealt = np.repeat(np.array(CHANNELS), apportion.even(n, len(CHANNELS)))
     return checks.generator(seed).permutation(dealt)
 
 
@@ -175,7 +175,7 @@ def _scaled(values: NDArray[Any], factor: float) -> NDArray[Any]:
 def checked_domains(domains: ArrayLike, n: int) -> NDArray[Any]:
     names = np.asarray(domains)
     if names.shape != (n,):
-        raise DataError(f"domains: expected one an image ({n}), got shape {names.shape}")
+        raise DataError(f"domains: expected one per image ({n}), got shape {names.shape}")
     unknown = [name for name in np.unique(names).tolist() if name not in ("", *CHANNELS)]
     if unknown:
         raise DataError(f"domains: expected {', '.join(CHANNELS)} or '', got {unknown[0]!r}")

@@ -171,7 +171,7 @@ class RandomNormalization(Augmentation):
 
 
 def _normalized(pixels: Images, means: Floats, deviations: Floats) -> Images:
-    """(x − μ)/σ; means and deviations are a row an image, or one row for all."""
+    """(x − μ)/σ; means and deviations are one row per image, or one row for all."""
     kind = np.dtype(np.float32) if pixels.dtype == np.uint8 else pixels.dtype
     values = _unit(pixels, kind)
     values -= means[:, :, None, None].astype(kind)

@@ -53,7 +53,7 @@ class Extractor:
     identity: str
     batch: int
     source: Source = field(repr=False)
-    lanes: int = 1  # how many threads may call it at once
+    parallel: int = 1  # how many threads may call it at once
     views: str | None = None  # "flip": the mean over an image and its mirror image
 
     def __call__(self, images: Images) -> NDArray[np.float32]:
@@ -66,11 +66,11 @@ class Extractor:
             features[start : start + len(block)] = self._full(block)[: len(block)]
 
         starts = range(0, len(images), self.batch)
-        if self.lanes == 1 or len(starts) < 2:
+        if self.parallel == 1 or len(starts) < 2:
             for start in starts:
                 fill(start)
         else:
-            with ThreadPoolExecutor(self.lanes) as pool:
+            with ThreadPoolExecutor(self.parallel) as pool:
                 list(pool.map(fill, starts))
         if not np.isfinite(features).all():
             row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
@@ -101,7 +101,7 @@ class Extractor:
 
     @cached_property
     def _run(self) -> Run:
-        with _OPENING:  # of several lanes the first opens it
+        with _OPENING:  # of several threads the first opens it
             return self.source.open(self.batch)
 
     def _full(self, block: Images) -> NDArray[Any]:
@@ -158,10 +158,10 @@ def extractor(
     identity = identify(known.name, digest(path), prepare.settings())
     about = properties(known.name, identity, known.bound, prepare)
     kept = None if cache is None else Path(cache)
-    lanes, threads = graphs.lanes() if engine == "onnx" and threads is None else (1, threads)
+    parallel, threads = graphs.parallel() if engine == "onnx" and threads is None else (1, threads)
     source = Published(known, path, prepare.size, identity, about, engine, threads, kept)
     size, bound = known.dimension, known.bound
-    made = Extractor(known.name, size, prepare, bound, identity, batch, source, lanes)
+    made = Extractor(known.name, size, prepare, bound, identity, batch, source, parallel)
     return made.with_views(views)
 
 
@@ -180,7 +180,7 @@ def from_onnx(
     64. A model of a fixed batch size keeps it.
     """
     _check_counts(batch, threads)
-    lanes, threads = graphs.lanes() if threads is None else (1, threads)
+    parallel, threads = graphs.parallel() if threads is None else (1, threads)
     path = Path(path)
     data = graphs.read(path)
     probe = graphs.session(data, str(path), threads=threads, batch=batch)
@@ -196,7 +196,7 @@ def from_onnx(
     identity = identify("onnx", f"{content} {source.output}", prepare.settings())
     limit = bound or float(told.get("bound", BOUND))
     checks.positive("bound", limit)
-    return Extractor(path.stem, dimension, prepare, limit, identity, batch, source, lanes)
+    return Extractor(path.stem, dimension, prepare, limit, identity, batch, source, parallel)
 
 
 def from_callable(

@@ -124,11 +124,11 @@ def session(data: bytes, where: str, *, threads: int | None, batch: int) -> Any:
         raise DataError(f"{where}: expected an ONNX model: {error}") from error
 
 
-def lanes() -> tuple[int, int]:
+def parallel() -> tuple[int, int]:
     """How many batches run side by side, and the threads of each.
 
     A batch a core wastes nothing: threads that share a batch wait for each other whenever one of
-    them is held up. A few lanes are enough, for each takes the memory of a batch.
+    them is held up. A few are enough, for each takes the memory of a batch.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     side_by_side = min(cores or 1, _LANES)

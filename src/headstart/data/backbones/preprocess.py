@@ -29,7 +29,7 @@ _WIDEST = 16  # beyond this ratio of the sides, ends that the crop drops anyway 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Shorter side to `resize`, the central `size`×`size`, then (x/255 − mean)/std a channel."""
+    """Shorter side to `resize`, the central `size`×`size`, then (x/255 − mean)/std per channel."""
 
     size: int = 224
     resize: int = 256
@@ -108,7 +108,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode in _SIXTEEN_BIT:
         return _eight_bit(image).convert("RGB")
     if image.mode == "F":
-        raise DataError("image: expected 8 or 16 bits a channel, got floating point (mode F)")
+        raise DataError("image: expected 8 or 16 bits per channel, got floating point (mode F)")
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     image = image.convert("RGBA")

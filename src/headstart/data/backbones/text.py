@@ -79,7 +79,7 @@ class TextExtractor:
     weights: Path = field(repr=False)
     batch: int = 32
     workers: int = 1
-    lanes: int = 1
+    parallel: int = 1
 
     @property
     def dimension(self) -> int:

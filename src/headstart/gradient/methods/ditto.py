@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headstart.gradient.recipe import Average, Pass, Recipe
-from headstart.gradient.terms import towards_given
+from headstart.gradient.terms import towards_received
 from headstart.heads.base import number
 
 
 def ditto(strength: float = 0.1, server_rate: float = 1.0) -> Recipe:
     number("strength", strength)
-    own = Pass("copy", correct=towards_given(strength))
-    return Recipe(passes=(Pass(), own), memory={"copy": "given"}, server=Average(server_rate))
+    own = Pass("copy", correct=towards_received(strength))
+    return Recipe(passes=(Pass(), own), memory={"copy": "received"}, server=Average(server_rate))

@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.gradient.recipe import End, Gradient, Local, Recipe, Sums
-from headstart.gradient.terms import towards_given
+from headstart.gradient.recipe import Gradient, Local, LocalResult, Recipe, RoundAggregate
+from headstart.gradient.terms import towards_received
 from headstart.gradient.tree import Tree, add, minus, zeros
 from headstart.heads.base import number
 
 
 def feddyn(alpha: float = 0.1) -> Recipe:
     number("alpha", alpha, strict=True)
-    near = towards_given(alpha)
+    near = towards_received(alpha)
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         return add(near(gradient, params, local), local.memory["drift"], -1.0)
 
-    def remember(end: End) -> dict[str, Tree]:
-        moved = minus(end.params, end.local.given)
+    def remember(end: LocalResult) -> dict[str, Tree]:
+        moved = minus(end.params, end.local.received)
         return {"drift": add(end.local.memory["drift"], moved, -alpha)}
 
     return Recipe(
@@ -44,7 +44,7 @@ class Dynamic:
         return {"drift": zeros(params)}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         share = self.alpha * sums.count / sums.clients
         drift = add(state["drift"], sums.mean, -share)

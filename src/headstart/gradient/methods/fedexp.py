@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.gradient.recipe import Recipe, Sums
+from headstart.gradient.recipe import Recipe, RoundAggregate
 from headstart.gradient.tree import Tree, add, squares
 from headstart.heads.base import number
 
 
 def fedexp(epsilon: float = 0.001) -> Recipe:
     number("epsilon", epsilon, strict=True)
-    return Recipe(server=Extrapolated(epsilon), lengths=True, weigh="clients", window=2)
+    return Recipe(server=Extrapolated(epsilon), send_norms=True, weigh="clients", window=2)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Extrapolated:
         return {}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         agreed = 2 * sums.count * (squares(sums.mean) + self.epsilon)
         return add(params, sums.mean, max(1.0, sums.squares / agreed)), {}

@@ -20,7 +20,7 @@ def fedsol(rho: float = 2.0, tau: float = 3.0) -> Recipe:
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         away = gradient(params, of=distilled)
-        moved, size = lengths(minus(only(params, away), local.given)), lengths(away)
+        moved, size = lengths(minus(only(params, away), local.received)), lengths(away)
         reach = rho * (moved > 0) / (size + (size == 0))
         there = each(lambda at, way: at + spread(reach, at) * way, only(params, away), away)
         return gradient({**params, **there})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.gradient.checks import fraction
-from headstart.gradient.recipe import Gradient, Local, Recipe, Sums
+from headstart.gradient.recipe import Gradient, Local, Recipe, RoundAggregate
 from headstart.gradient.tree import Tree, add, minus, scaled, zeros
 from headstart.heads.base import flag
 
@@ -23,12 +23,18 @@ def mime(beta: float = 0.9, lite: bool = False) -> Recipe:
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         found = gradient(params)
         if not lite:
-            there = gradient({**params, **local.given})
+            there = gradient({**params, **local.received})
             found = add(minus(found, there), local.server["gradient"])
         return add(scaled(found, 1 - beta), local.server["momentum"], beta)
 
-    tells = ("momentum",) if lite else ("momentum", "gradient")
-    return Recipe(correct=correct, ahead=True, server=Steady(beta), tells=tells, weigh="clients")
+    state = ("momentum",) if lite else ("momentum", "gradient")
+    return Recipe(
+        correct=correct,
+        needs_full_gradient=True,
+        server=Steady(beta),
+        broadcast_state=state,
+        weigh="clients",
+    )
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Steady:
         return {"momentum": zeros(params)}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         fresh = scaled(sums.extra["gradient"], 1 - self.beta)
         return add(params, sums.mean), {"momentum": add(fresh, state["momentum"], self.beta)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from headstart.gradient.checks import whole
 from headstart.gradient.recipe import Average, Gradient, Local, Part, Pass, Recipe
-from headstart.gradient.terms import towards_given
+from headstart.gradient.terms import towards_received
 from headstart.gradient.tree import Tree, add, minus, only, scaled
 from headstart.heads.base import choice, number
 
@@ -29,7 +29,7 @@ def pfedme(
     whole("inner_steps", inner_steps)
     number("inner_rate", inner_rate, strict=True)
     number("beta", beta, strict=True)
-    near_given = towards_given(strength)
+    near_given = towards_received(strength)
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         near = dict(params)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.gradient.recipe import End, Gradient, Local, Recipe, Sums
+from headstart.gradient.recipe import Gradient, Local, LocalResult, Recipe, RoundAggregate
 from headstart.gradient.tree import Tree, add, minus, zeros
 from headstart.heads.base import number
 
@@ -26,7 +26,7 @@ def scaffold(server_rate: float = 1.0) -> Recipe:
         extra=lambda end: {"control": _change(end)},
         extra_names=("control",),
         server=Controlled(server_rate),
-        tells=("control",),
+        broadcast_state=("control",),
         weigh="clients",
     )
 
@@ -36,9 +36,9 @@ def _correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
     return add(add(found, local.memory["control"], -1.0), local.server["control"])
 
 
-def _change(end: End) -> dict[str, Any]:
+def _change(end: LocalResult) -> dict[str, Any]:
     """c_k⁺ − c_k = (θᵗ − θ)/(T′η) − c."""
-    moved = end.by_step(minus(end.local.given, end.params))
+    moved = end.by_step(minus(end.local.received, end.params))
     return minus(moved, end.local.server["control"])
 
 
@@ -50,7 +50,7 @@ class Controlled:
         return {"control": zeros(params)}
 
     def step(
-        self, params: Tree, state: Mapping[str, Tree], sums: Sums
+        self, params: Tree, state: Mapping[str, Tree], sums: RoundAggregate
     ) -> tuple[dict[str, Any], dict[str, Tree]]:
         control = add(state["control"], sums.extra["control"], 1 / sums.clients)
         return add(params, sums.mean, self.rate), {"control": control}

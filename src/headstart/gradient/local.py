@@ -1,4 +1,4 @@
-"""At home: a client makes the model its own, trains it further alone, and tests it on its own part.
+"""Local fine-tuning: a client trains the model further alone, and tests it on its own part.
 
 Full personalization (Fanì et al. 2025): SGD, or Ditto's pull towards the received model, on the
 model, the extractor or the head; with OLL only the client's own classes can be predicted. The
@@ -22,12 +22,12 @@ from headstart.federation import promises
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
 from headstart.gradient.checks import whole
-from headstart.gradient.engine import Group, Params, Told, descend, finite
+from headstart.gradient.engine import Broadcast, Group, Params, descend, finite
 from headstart.gradient.losses import frequencies
 from headstart.gradient.models import shaped
 from headstart.gradient.recipe import Local, Pass, Recipe, plain
-from headstart.gradient.steps import Job, groups, heard, positions
-from headstart.gradient.terms import towards_given
+from headstart.gradient.steps import Job, decode_broadcast, groups, positions
+from headstart.gradient.terms import towards_received
 from headstart.heads.base import choice, flag, number
 from headstart.statistics.tally import Tally
 from headstart.statistics.wire import Limits
@@ -37,8 +37,8 @@ _BLOCK, _NUMBERS = 1024, 2**19  # samples tested at a time, and the numbers in t
 
 
 @dataclass(frozen=True)
-class Home:
-    """What a client does with the model at home."""
+class FineTuning:
+    """What a client does with the model alone."""
 
     epochs: int = 0
     method: str = "sgd"
@@ -63,13 +63,13 @@ class Home:
         return 1 + (self.epochs if self.every_epoch else min(self.epochs, 1))
 
 
-def at_home(job: Job, home: Home, begin: Job | None = None) -> Step:
+def fine_tune_locally(job: Job, home: FineTuning, begin: Job | None = None) -> Step:
     """Ask for [tested, outside local, outside absent] and, for each test, the hits of the three.
 
-    `job`: what trains at home; `begin`: the training that left clients a model of their own.
+    `job`: what trains locally; `begin`: the training that left clients a model of their own.
     """
-    told = {"job": job.plain, "begin": (begin or job).plain, "home": asdict(home)}
-    return Step("home", told)
+    params = {"job": job.plain, "begin": (begin or job).plain, "home": asdict(home)}
+    return Step("home", params)
 
 
 def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -78,9 +78,9 @@ def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     return table[0], table[1:]
 
 
-def _tested(params: Mapping[str, Any], words: Arrays) -> Check:
+def _tested(params: Mapping[str, Any], arrays: Arrays) -> Check:
     """Hits of every test on three parts; of those from outside the server knows the size."""
-    tests, outside = Home(**params["home"]).tests, len(words.get("outside/labels", ()))
+    tests, outside = FineTuning(**params["home"]).tests, len(arrays.get("outside/labels", ()))
 
     def check(tally: Tally, limits: Limits, clients: int) -> None:
         wide = replace(limits, samples=max(limits.samples, outside))
@@ -100,23 +100,27 @@ def _tested(params: Mapping[str, Any], words: Arrays) -> Check:
     budget="personal",
 )
 def _home(
-    clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
+    clients: Mapping[str, ClientData], params: Mapping[str, Any], arrays: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Tally]]:
     with torch.no_grad():
-        job, begin, home = Job.of(params["job"]), Job.of(params["begin"]), Home(**params["home"])
-        told = heard(job, words, -1)
+        job, begin, home = (
+            Job.of(params["job"]),
+            Job.of(params["begin"]),
+            FineTuning(**params["home"]),
+        )
+        message = decode_broadcast(job, arrays, -1)
         silent = np.zeros(3 * (1 + home.tests))
         for name, client in clients.items():
             if not len(client.samples):
                 yield (name,), Tally(silent)
-        for ids, group in groups(job, clients, words["classes"], oll=home.oll):
+        for ids, group in groups(job, clients, arrays["classes"], oll=home.oll):
             members = [clients[name] for name in ids]
-            tested = [Tested.of(client, words) for client in members]
+            tested = [Tested.of(client, arrays) for client in members]
             rows = [[one.sizes] for one in tested]
-            owned = own_model(begin, told, members, (*job.names.moving, "head.bias"))
+            owned = own_model(begin, message, members, (*job.names.moving, "head.bias"))
             if home.prior:
-                owned["head.bias"] += _prior(job, home, group, words.get("carried"))
-            for model in _stages(job, begin, home, group, told, owned):
+                owned["head.bias"] += _prior(job, home, group, arrays.get("carried"))
+            for model in _stages(job, begin, home, group, message, owned):
                 model = _framed(model, group.counts) if job.recipe.own_frame else model
                 for place, one in enumerate(tested):
                     own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in model.items()}
@@ -127,23 +131,23 @@ def _home(
 
 
 def _stages(
-    job: Job, begin: Job, home: Home, group: Group, told: Told, owned: Params
+    job: Job, begin: Job, home: FineTuning, group: Group, message: Broadcast, owned: Params
 ) -> Iterator[Params]:
     """The models to test, one after the other; arrays have the axis of the group's clients."""
     names, moving = job.names, job.names.moving
-    params = {**told.params, **owned}
+    params = {**message.params, **owned}
     alone, first = Recipe(objective=job.recipe.objective), begin.recipe.adapt
     if first:
-        given = {name: params[name].clone() for name in begin.names.moving}
-        local = Local(given, {}, {}, begin.training.rate)
+        received = {name: params[name].clone() for name in begin.names.moving}
+        local = Local(received, {}, {}, begin.training.rate)
         how = (begin.model, alone, begin.training, begin.names)
         descend(*how, group, params, local, first, (-1,))
         finite("at home", begin.training.rate, [params])
     yield params
-    given = {name: params[name].clone() for name in moving}
-    local = Local(given, {}, {}, job.training.rate)
-    strength = job.recipe.pull + (home.strength if home.method == "ditto" else 0.0)
-    pull = towards_given(strength) if strength else plain
+    received = {name: params[name].clone() for name in moving}
+    local = Local(received, {}, {}, job.training.rate)
+    strength = job.recipe.proximal_weight + (home.strength if home.method == "ditto" else 0.0)
+    pull = towards_received(strength) if strength else plain
     one, velocity = Pass(epochs=1, correct=pull), dict[str, Tensor]()
     for epoch in range(home.epochs):
         descend(
@@ -155,7 +159,7 @@ def _stages(
 
 
 def own_model(
-    job: Job, told: Told, members: Sequence[ClientData], more: Iterable[str] = ()
+    job: Job, message: Broadcast, members: Sequence[ClientData], more: Iterable[str] = ()
 ) -> Params:
     """What moved, a copy a client: its private copy, or the shared with its personal part.
 
@@ -165,7 +169,7 @@ def own_model(
     whole = tuple(dict.fromkeys((*names.moving, *more)))
     trees = []
     for client in members:
-        tree = {name: told.params[name][0].numpy() for name in whole}
+        tree = {name: message.params[name][0].numpy() for name in whole}
         if "personal" in client.memory and names.personal:
             tree |= shaped(client.memory["personal"], names.personal, shapes)
         if "copy" in client.memory and "copy" in job.recipe.memory:
@@ -186,7 +190,7 @@ def _framed(params: Params, counts: Tensor | None) -> Params:
     return {**params, "head.weight": weight, "head.bias": params["head.bias"] * scale}
 
 
-def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> Tensor:
+def _prior(job: Job, home: FineTuning, group: Group, carried: NDArray[Any] | None) -> Tensor:
     """T·log p_k(c) of each client, less what the scores already carry; k×C."""
     shape = (len(group.clients), job.spec.classes)
     counts = torch.zeros(shape)
@@ -201,19 +205,19 @@ def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> 
 
 @dataclass(frozen=True)
 class Tested:
-    """One client's tests: its own part, and the outside test set if it was told."""
+    """One client's tests: its own part, and the outside test set if it was broadcast."""
 
     own: Samples  # whose labels say where they stand among the classes, −1: nowhere
     outside: Samples
     present: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, client: ClientData, words: Arrays) -> Tested:
-        classes = words["classes"]
+    def of(cls, client: ClientData, arrays: Arrays) -> Tested:
+        classes = arrays["classes"]
         none = client.samples.first(0)
         outside: Samples = none
-        if "outside/labels" in words:
-            outside = ArraySamples(words["outside/features"], words["outside/labels"])
+        if "outside/labels" in arrays:
+            outside = ArraySamples(arrays["outside/features"], arrays["outside/labels"])
         own = none if client.test is None else client.test
         present = np.isin(classes, client.samples.labels)
         return cls(_placed(own, classes), _placed(outside, classes), present)

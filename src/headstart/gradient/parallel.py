@@ -13,7 +13,7 @@ import torch
 
 
 @contextmanager
-def lanes(small: bool, side_by_side: bool) -> Iterator[Callable[..., Iterable[Any]]]:
+def parallel(small: bool, side_by_side: bool) -> Iterator[Callable[..., Iterable[Any]]]:
     """A `map`: in turn, or side by side on the threads that torch has, one for each.
 
     Small work gets one thread: two would wait for each other, on a busy machine for long.
