@@ -322,3 +322,18 @@ def test_plugins_are_compared_on_every_engine(samples, tmp_path):
     assert digest(there[0]) == digest(mine)
     for one, other in zip(here, there, strict=True):
         assert one.accuracy.values == pytest.approx(other.accuracy.values, abs=0.03)
+
+
+def test_a_result_is_printed_in_a_line():
+    results = hs.compare(["Fed3R", "FedNCM"], data="digits", clients=5, seeds=2)
+    first, *_ = str(results[0].runs[0]).splitlines()
+    assert first.startswith("<SeedResult Fed3R, seed 0: accuracy 0.")
+    assert str(results[0]).startswith("<RunResult Fed3R, 2 seeds: accuracy 0.")
+    assert "±" in str(results[0])
+    lines = str(results).splitlines()
+    assert lines[0] == "<Comparison"
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        "  <RunResult Fed3R",
+        "  <RunResult FedNCM",
+    ]
+    assert max(map(len, lines)) < 120

@@ -211,7 +211,7 @@ class Failure:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SeedResult:
     """One pipeline, run once. `settings`: all settings of the run, resolved."""
 
@@ -240,6 +240,9 @@ class SeedResult:
     created: str = ""
     version: str = ""
     format: int = FORMAT
+
+    def __repr__(self) -> str:
+        return f"<SeedResult {self.pipeline}, seed {self.seed}: {_ends(self)}>"
 
     @property
     def personal_accuracy(self) -> float | None:
@@ -311,7 +314,18 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
     return Estimate(value for value in known if value is not None)
 
 
-@dataclass(frozen=True)
+def _ends(result: SeedResult | RunResult) -> str:
+    """What a result ends with, in a line."""
+    numbers = {"accuracy": result.accuracy, "personal": result.personal_accuracy}
+    known = (
+        f"{name} {value if isinstance(value, Estimate) else Estimate((value,))}"
+        for name, value in numbers.items()
+        if value is not None
+    )
+    return ", ".join(known) or "nothing was tested"
+
+
+@dataclass(frozen=True, repr=False)
 class RunResult:
     """One pipeline over one or more seeds."""
 
@@ -326,6 +340,10 @@ class RunResult:
             raise HeadstartError(
                 f"runs: expected seeds of {self.pipeline}, got also {', '.join(sorted(others))}"
             )
+
+    def __repr__(self) -> str:
+        seeds = f"{len(self.runs)} seeds" if len(self.runs) > 1 else "one seed"
+        return f"<RunResult {self.pipeline}, {seeds}: {_ends(self)}>"
 
     @property
     def pipeline(self) -> str:
@@ -417,11 +435,14 @@ class RunResult:
         return self.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Sequence[RunResult]):
     """Results of several pipelines on the same splits, in their order."""
 
     results: tuple[RunResult, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(["<Comparison", *(f"  {result!r}" for result in self.results)]) + ">"
 
     def __getitem__(self, at: Any) -> Any:
         return self.results[at]
