@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-serve bench-poison bench-features clean
+.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,12 @@ test: lint ## install everything, lint, and run the whole suite
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
 
+test-oracles: $(BIN)/python ## noise and its accountant next to OpenDP's and dp-accounting's, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-oracles
+	$(VENV)-oracles/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e . pytest hypothesis dp-accounting==0.6.0 opendp==0.16.0
+	$(VENV)-oracles/bin/python -m pytest -o python_files=oracle_*.py tests/oracles
+
 test-extras: $(BIN)/python ## every extra alone: the wheel in fresh environments, outside the repository
 	$(BIN)/python scripts/test_extras.py
 
@@ -55,10 +61,13 @@ bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 
 bench-rounds: $(VENV)/.all ## head fine-tuning, clients together next to a plain torch loop
 	$(BIN)/python benchmarks/rounds.py
 
-bench-secure: $(VENV)/.all ## secure sums: masks a client, bytes next to the small message's
+bench-secure: $(VENV)/.all ## secure sums: masks per client, bytes next to the small message's
 	$(BIN)/python benchmarks/secure.py
 
-bench-serve: $(VENV)/.all ## uploads through door and ledger; rounds next to Flower's simulation
+bench-private: $(VENV)/.all ## differential privacy: accuracy by ε, next to private gradients, and the sampler
+	$(BIN)/python benchmarks/private.py
+
+bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next to Flower's simulation
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/secure.py
 	$(BIN)/python benchmarks/flower_rounds.py
@@ -69,5 +78,8 @@ bench-poison: $(VENV)/.all ## one bad client in a hundred, at every cap: message
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py
 
+bench-images: $(VENV)/.all ## peak memory of training on 1,000 and on 10,000 images
+	$(BIN)/python benchmarks/images.py
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

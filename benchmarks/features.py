@@ -142,13 +142,13 @@ def end_to_end(folder: Path, clients: int) -> None:
 
 
 def main() -> int:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    told.add_argument("--images", type=int, default=768)
-    told.add_argument("--side", type=int, default=160)
-    told.add_argument("--repeats", type=int, default=3)
-    told.add_argument("--extractor", default="mobilenet_v2")
-    told.add_argument("--cifar", type=Path, help="cifar-100-binary folder: end to end as well")
-    args = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=768)
+    parser.add_argument("--side", type=int, default=160)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--extractor", default="mobilenet_v2")
+    parser.add_argument("--cifar", type=Path, help="cifar-100-binary folder: end to end as well")
+    args = parser.parse_args()
     good = show(compare(args.images, args.side, args.repeats, args.extractor))
     if args.cifar:
         end_to_end(args.cifar, 100)

@@ -5,8 +5,8 @@
     python benchmarks/feddr.py --data search20 --out search --search
     python benchmarks/feddr.py --data cifar20 --out feddr --curves curves.svg
 
-50 clients, 10 a round, 3 local epochs, batches of 20, momentum 0.9, a tenth of the rate after half
-and after three quarters of the rounds. `--search` tries the rates of the table below for a quarter
+50 clients, 10 per round, 3 local epochs, batches of 20, momentum 0.9, a tenth of the rate at half
+and at three quarters of the rounds. `--search` tries the rates of the table below for a quarter
 of the rounds, with the same drops. Every cell is a run folder; the same command goes on where it
 was stopped. `--only NAME` and `--split NAME` run some of them.
 """
@@ -89,14 +89,14 @@ def search(name: str, split: str, data: str, out: Path) -> None:
     cell = CELLS[name]
     rounds = max(5, cell.rounds // 4)
     for lr in cell.rates:
-        told = f"{name:10s} {split:10s} lr {lr:<6g}"
+        label = f"{name:10s} {split:10s} lr {lr:<6g}"
         try:
             place = out / f"{name}-{split}-{lr:g}"
             result = run(cell, cell.pipeline(lr, rounds), split, data, place)
         except HeadstartError as error:  # a rate may be too high
-            print(told, error, flush=True)
+            print(label, error, flush=True)
         else:
-            print(told, f"{100 * (result.accuracy or 0):.1f}", flush=True)
+            print(label, f"{100 * (result.accuracy or 0):.1f}", flush=True)
 
 
 def series(result: RunResult, key: str) -> tuple[list[int], list[float]]:
@@ -118,9 +118,9 @@ def show(results: dict[tuple[str, str], RunResult]) -> None:
         accuracy = series(result, "accuracy")[1]
         aligned = [series(result, f"{kind}_alignment")[1][-1] for kind in KINDS]
         changes = [mean(series(result, f"{kind}_gap")[1]) for kind in KINDS]
-        told = " | ".join(f"{value:+.3f}" for value in (*aligned, *changes))
+        shown = " | ".join(f"{value:+.3f}" for value in (*aligned, *changes))
         percent = f"{100 * accuracy[-1]:.1f} | {100 * max(accuracy):.1f}"
-        print(f"| {CELLS[name].title} | {split} | {percent} | {told} |")
+        print(f"| {CELLS[name].title} | {split} | {percent} | {shown} |")
 
 
 def draw(results: dict[tuple[str, str], RunResult], path: Path) -> None:

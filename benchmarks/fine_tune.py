@@ -1,4 +1,4 @@
-"""The tables of docs/fine-tune.md: starts × algorithms, and what a client gets at home.
+"""The tables of docs/fine-tune.md: starts × algorithms, and local fine-tuning.
 
     python benchmarks/fine_tune.py --out tables                            # digits
     python benchmarks/fine_tune.py --out tables --features cifar100.npz    # CIFAR-100 as well
@@ -45,10 +45,10 @@ def crossed(starts: dict[str, tuple[str, str]]) -> list[str]:
     ]
 
 
-def run(told: dict[str, Any], pipelines: list[str], folder: Path) -> list[SeedResult]:
+def run(settings: dict[str, Any], pipelines: list[str], folder: Path) -> list[SeedResult]:
     print(f"\n{folder.name}")
     with bar() as show:
-        results: tuple[RunResult, ...] = compare(pipelines, make_config(told), folder, 1, show)
+        results: tuple[RunResult, ...] = compare(pipelines, make_config(settings), folder, 1, show)
     return [result.runs[0] for result in results]
 
 
@@ -75,8 +75,8 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}"
 
 
-def show_home(results: list[SeedResult]) -> None:
-    print("| pipeline | global test | at home: before → after | plain mean after | gain / lose |")
+def show_personal(results: list[SeedResult]) -> None:
+    print("| pipeline | global test | personal: before → after | plain mean after | gain / lose |")
     print("|---" * 5 + "|")
     for one in results:
         own = one.personal
@@ -94,20 +94,20 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="CIFAR-100's, of `headstart features`")
     args = parser.parse_args()
     split: dict[str, Any] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
-    told: dict[str, Any] = {"data": "digits", "held_out": 0.45, "partition": split}
-    show_starts(run(told, crossed(PLAIN), args.out / "digits, starts"))
-    show_home(run(told, [*HOME, AFTER[1], AFTER[3]], args.out / "digits, at home"))
+    settings: dict[str, Any] = {"data": "digits", "held_out": 0.45, "partition": split}
+    show_starts(run(settings, crossed(PLAIN), args.out / "digits, starts"))
+    show_personal(run(settings, [*HOME, AFTER[1], AFTER[3]], args.out / "digits, personal"))
     if args.features is None:
         print("CIFAR-100: not run (give --features FILE)")
         return
     for alpha, pipelines in ((0.1, [*HOME, *AFTER]), (0.5, list(HOME))):
         split = {"name": "dirichlet", "clients": 100, "alpha": alpha}
-        told = {"data": str(args.features), "partition": split, "evaluate_every": 5}
+        settings = {"data": str(args.features), "partition": split, "evaluate_every": 5}
         if alpha == 0.1:
             folder = args.out / "CIFAR-100, starts"
-            show_starts(run({**told, "held_out": 0.0}, crossed(CIFAR), folder))
-        at_home = args.out / f"CIFAR-100 at {alpha}, at home"
-        show_home(run({**told, "held_out": 0.45}, pipelines, at_home))
+            show_starts(run({**settings, "held_out": 0.0}, crossed(CIFAR), folder))
+        folder = args.out / f"CIFAR-100 at {alpha}, personal"
+        show_personal(run({**settings, "held_out": 0.45}, pipelines, folder))
 
 
 if __name__ == "__main__":

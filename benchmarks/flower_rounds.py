@@ -1,6 +1,6 @@
 """Head fine-tuning here, and the same job in Flower's own simulation, in one run.
 
-100 clients of digits' size, 10 a round. Both sides run the same client step and the same server
+100 clients of digits' size, 10 per round. Both sides run the same client step and the same server
 loop; what differs is who carries the messages. Flower's engine is started once; its start is shown
 apart and not counted. Needs the extras `flower` and `ray`.
 """
@@ -47,7 +47,7 @@ JOB = Job("fedavg", Spec(CLASSES, DIMENSION), Training(rate=0.01))
 
 
 def train(clients: Any, count: int) -> tuple[float, np.ndarray]:
-    """Seconds a round, and the head."""
+    """Seconds per round, and the head."""
     state = begin(JOB, initial(build(JOB.spec), None, 0))
     began = time.perf_counter()
     *_, end = rounds(JOB, Plan(count, COHORT), clients, np.arange(CLASSES), state)
@@ -108,7 +108,7 @@ class OverGrid:
 
 
 def in_flower(count: int) -> tuple[float, float]:
-    """Seconds a round in Flower's simulation, and seconds until the first round was through."""
+    """Seconds per round in Flower's simulation, and seconds until the first round was through."""
     app, found = ServerApp(), {}
     began = time.perf_counter()
 
@@ -133,16 +133,16 @@ def best(side: Simulator, count: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    told = parser.parse_args()
+    args = parser.parse_args()
     held = federation(DIMENSION, CLASSES, MEAN, CLIENTS)
     sides = {
         "together": Simulator(held.data),
         "one at a time": Simulator(held.data, together=False),
     }
     ours = {
-        name: min(train(side, told.rounds)[0] for _ in range(3)) for name, side in sides.items()
+        name: min(train(side, args.rounds)[0] for _ in range(3)) for name, side in sides.items()
     }
-    theirs, start = in_flower(told.rounds)
+    theirs, start = in_flower(args.rounds)
     print(f"a round of {COHORT} of {CLIENTS} clients (d = {DIMENSION}, C = {CLASSES}):")
     for name, seconds in ours.items():
         print(f"  here, {name}: {1e3 * seconds:.2f} ms; Flower / here = {theirs / seconds:.0f}")

@@ -26,9 +26,9 @@ import synthetic
 _STATUS = Path("/proc/self/status")
 
 
-def in_fresh_process(*task: object) -> int:
-    """The peak of one task, in bytes."""
-    command = [sys.executable, __file__, *map(str, task)]
+def in_fresh_process(*task: object, script: str = __file__) -> int:
+    """The peak of one task of a script, in bytes."""
+    command = [sys.executable, script, *map(str, task)]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     return int(json.loads(result.stdout)["peak"])
 

@@ -23,7 +23,7 @@ from headstart.pipeline.personalize import variants
 from headstart.pipeline.run import simulate
 from headstart.results import PersonalScores
 
-Told = dict[str, Any]
+Settings = dict[str, Any]
 CUB = Path("cub200_features", "cub200_mobilenet_v2.npz")
 FED3R = "Fed3R(normalize=true, ridge=0.01)"
 GCV = "Fed3R(normalize=true, ridge=gcv)"
@@ -31,31 +31,33 @@ PACS = {"": FED3R, "λ by GCV": GCV, "FedNCM": "FedNCM", "LDA": "LDA"}
 RANDOM = "Fed3R-RF(dimension=2000, bandwidth=auto)"
 
 
-def split(clients: int, alpha: float) -> Told:
+def split(clients: int, alpha: float) -> Settings:
     return {"name": "dirichlet", "clients": clients, "alpha": alpha}
 
 
-def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Told, dict[str, str]]]:
-    """(name, what a run is told, heads by what is said of them) of the data that are here."""
+def federations(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Settings, dict[str, str]]]:
+    """(name, the settings of a run, its heads by their labels) of the data that are here."""
     for alpha in (0.1, 0.5):
         if cifar := files["CIFAR-100"]:
-            told = {"data": str(cifar), "partition": split(100, alpha)}
-            yield f"CIFAR-100, Dirichlet {alpha}", told, {"": FED3R}
+            settings = {"data": str(cifar), "partition": split(100, alpha)}
+            yield f"CIFAR-100, Dirichlet {alpha}", settings, {"": FED3R}
     if pacs := files["PACS"]:
-        yield "PACS, a domain a client", {"data": str(pacs), "partition": "domain"}, PACS
+        yield "PACS, a domain per client", {"data": str(pacs), "partition": "domain"}, PACS
     for alpha in (0.1, 0.5):
         if cub := files["CUB-200"]:
-            told = {"data": str(cub), "partition": split(20, alpha)}
-            yield f"CUB-200, Dirichlet {alpha}", told, {"": FED3R, "λ by GCV": GCV}
-    told = {"data": "digits", "partition": split(50, 0.1)}
-    yield "digits, Dirichlet 0.1", told, {"": FED3R, "2,000 random features": RANDOM}
+            settings = {"data": str(cub), "partition": split(20, alpha)}
+            yield f"CUB-200, Dirichlet {alpha}", settings, {"": FED3R, "λ by GCV": GCV}
+    settings = {"data": "digits", "partition": split(50, 0.1)}
+    yield "digits, Dirichlet 0.1", settings, {"": FED3R, "2,000 random features": RANDOM}
 
 
-def measured(told: Told, heads: Mapping[str, str]) -> Iterator[tuple[str, list[PersonalScores]]]:
+def measured(
+    settings: Settings, heads: Mapping[str, str]
+) -> Iterator[tuple[str, list[PersonalScores]]]:
     """Of each head: as it is, the ridge without leverage, the temperature as if left out."""
-    experiment = prepare(make_config({**told, "held_out": 0.45, "curve_points": 1}))
-    told_so = experiment.config.model_copy(update={"temperature": "left-out"})
-    left_out = replace(experiment, config=told_so)
+    experiment = prepare(make_config({**settings, "held_out": 0.45, "curve_points": 1}))
+    other_config = experiment.config.model_copy(update={"temperature": "left-out"})
+    left_out = replace(experiment, config=other_config)
     for said, head in heads.items():
         found, state, context = simulate(experiment, parsed(head))
         again, _, _ = simulate(left_out, parsed(head))
@@ -89,8 +91,8 @@ def main() -> None:
     print("| | clients | global | OLL | prior | ridge | gain | lose ", end="")
     print("| ridge, no leverage | prior, left-out T | ridge, left-out T |")
     print("|---" * 11 + "|")
-    for name, told, heads in federations(files):
-        for said, tests in measured({**told, "seed": args.seed}, heads):
+    for name, settings, heads in federations(files):
+        for said, tests in measured({**settings, "seed": args.seed}, heads):
             print(row(f"{name}, {said}" if said else name, tests), flush=True)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
@@ -24,7 +25,7 @@ from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import Job
 
-SIZES = {  # name: (dimension, classes, samples a client, the bar)
+SIZES = {  # name: (dimension, classes, samples per client, the bar)
     "digits": (64, 10, 14, 5.0),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
 }
@@ -40,7 +41,7 @@ def federation(dimension: int, classes: int, mean: int, clients: int, seed: int 
     for at, size in enumerate(sizes):
         y = rng.integers(0, classes, size)
         z = centres[y] + rng.normal(size=(size, dimension)).astype(np.float32)
-        data[str(at)] = ClientData(z, y)
+        data[str(at)] = ClientData(ArraySamples(z, y))
     return Simulator(data)
 
 
@@ -62,7 +63,7 @@ def plain_torch(simulator: Simulator, spec: Spec, count: int) -> None:
             model = torch.nn.Linear(spec.dimension, spec.classes)
             model.load_state_dict(shared.state_dict())
             optimizer = torch.optim.SGD(model.parameters(), lr=0.01, weight_decay=4e-5)
-            z, y = torch.from_numpy(client.features), torch.from_numpy(client.labels)
+            z, y = map(torch.from_numpy, client.samples.read())
             for at in torch.randperm(len(y)).split(50):
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(model(z[at]), y[at]).backward()
@@ -122,9 +123,7 @@ def peak(clients: int) -> int:
     """Peak memory, in MB, of a training whose clients all hold the same few samples."""
     simulator = federation(1280, 100, 50, 10)
     held = list(simulator.data.values())
-    many = {
-        str(at): ClientData(held[at % 10].features, held[at % 10].labels) for at in range(clients)
-    }
+    many = {str(at): ClientData(held[at % 10].samples) for at in range(clients)}
     train(Simulator(many), Spec(100, 1280), 20)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
@@ -143,11 +142,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of each side and thread setting")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.peak:
-        print(peak(told.peak))
+    args = parser.parse_args()
+    if args.peak:
+        print(peak(args.peak))
         return
-    met = compare(told.rounds)
+    met = compare(args.rounds)
     memory()
     sys.exit(0 if met else 1)
 

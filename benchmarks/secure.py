@@ -44,7 +44,7 @@ GROUPS = (4, 10, 30)
 
 @dataclass(frozen=True)
 class Cost:
-    """One group size: seconds and bytes, a client (or a member, of the server)."""
+    """One group size: seconds and bytes per client (of the server: per member)."""
 
     group: int
     dimension: int
@@ -190,11 +190,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
-    told = parser.parse_args()
-    result = run(told.quick)
+    args = parser.parse_args()
+    result = run(args.quick)
     show(result, Console())
-    if told.json:
-        told.json.write_text(json.dumps(result, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1))
     return 0
 
 

@@ -6,9 +6,9 @@ Both sides of a row run in this process, one BLAS thread, on the same messages; 
 is missed. Bars compare ratios, so they hold on any machine, but how long a disk takes to flush is
 its own: rows by the clock on the wall show it and have no bar.
 
-work, …          CPU time of an upload through the door (every check) and the ledger | of decoding
+work, …          CPU time of an upload through admission (every check) and the ledger | of decoding
                  and adding it alone, `hs.total(map(hs.Moments.from_bytes, messages))`
-uploads/s, …     by the clock: through door and ledger, with one client at a time (a flush for each)
+uploads/s, …     by the clock: through admission and ledger, one client at a time (a flush for each)
                  and eight at a time (a flush for many) | decode and add alone, no disk
 log, SQLite      by the clock, no checks: the same messages into the ledger's log, and as blobs into
                  SQLite (WAL, synchronous=FULL), a flush each | into a plain file, a flush each

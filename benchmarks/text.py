@@ -59,14 +59,14 @@ def table(rows: Iterator[Row], path: Path) -> Path:
 def accuracies(path: Path, clients: int, alpha: float, seeds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in HEADS}
     for seed in range(seeds):
-        told = {
+        settings = {
             "data": str(path),
             "text": "text",
             "partition": {"name": "dirichlet", "clients": clients, "alpha": alpha},
             "curve_points": 2,
             "seed": seed,
         }
-        experiment = prepare(make_config(told))
+        experiment = prepare(make_config(settings))
         for name, head in HEADS.items():
             # refuses a federated total that is not that of the pooled data
             result, _, _ = simulate(experiment, parsed(head))
@@ -84,11 +84,11 @@ def cell(values: list[float]) -> str:
 
 
 def main() -> int:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    told.add_argument("--clients", type=int, default=100)
-    told.add_argument("--alpha", type=float, default=0.1)
-    told.add_argument("--seeds", type=int, default=5)
-    args = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
     folder = Path(os.environ.get("HEADSTART_DATA", "../shared/data")) / "text"
     if not folder.is_dir():
         print(f"not run: no {folder} (HEADSTART_DATA names the folder of the benchmark data)")

@@ -1,8 +1,8 @@
-"""CIFAR-100 from one lossless atlas a class to the official binary form.
+"""CIFAR-100 from one lossless atlas per class to the official binary form.
 
     python scripts/cifar100_binary.py cifar100_lossless.zip cifar-100-binary
 
-The archive holds `<split>/<label>_<class>.webp`: 25 tiles of 32 pixels a row, row by row. The
+The archive holds `<split>/<label>_<class>.webp`: 25 tiles of 32 pixels per row, row by row. The
 result has train.bin, test.bin, fine_label_names.txt and coarse_label_names.txt, as in
 cifar-100-binary.tar.gz, but its records are sorted by class, where the official ones are shuffled.
 """
@@ -22,7 +22,7 @@ from headstart.errors import DataError
 from headstart.files import write_bytes, write_text
 
 SIDE, ACROSS = 32, 25
-COUNTS = {"train": 500, "test": 100}  # images a class
+COUNTS = {"train": 500, "test": 100}  # images per class
 
 # The superclasses, numbered as here, and their classes (Krizhevsky 2009, table 1).
 SUPERCLASSES = {

@@ -17,13 +17,13 @@ from headstart.data.images import load_images
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    told.add_argument("binary", type=Path, help="the folder of the binary version")
-    told.add_argument("folder", type=Path)
-    told.add_argument("--classes", type=int, default=20)
-    told.add_argument("--train", type=int, default=250, help="images a class")
-    told.add_argument("--validate", type=int, help="training images a class, as the test")
-    args = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary", type=Path, help="the folder of the binary version")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--train", type=int, default=250, help="images per class")
+    parser.add_argument("--validate", type=int, help="training images per class, as the test")
+    args = parser.parse_args()
     images = load_images(args.binary)
     assert images.test is not None
     count = 0

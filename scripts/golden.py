@@ -53,7 +53,7 @@ NETWORK = (
 
 
 def painted(folder: Path) -> dict[str, Any]:
-    """Four clients, three classes told by colour, 12 pixels; some are of another class."""
+    """Four clients, three classes that differ by colour, 12 pixels; some are of another class."""
     rng = np.random.default_rng(0)
     for client in range(4):
         for at in range(18):

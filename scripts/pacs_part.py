@@ -16,11 +16,11 @@ from headstart.files import write_bytes
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    told.add_argument("archive", type=Path)
-    told.add_argument("folder", type=Path)
-    told.add_argument("--every", type=int, default=4)
-    args = told.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--every", type=int, default=4)
+    args = parser.parse_args()
     with zipfile.ZipFile(args.archive) as archive:
         groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for name in sorted(archive.namelist()):

@@ -4,7 +4,7 @@
     python scripts/test_extras.py core torch    # these
 
 A line for each; the exit code says whether all did. Environments are made in a temporary folder,
-one after the other, and removed. Packages come from where pip is told to look.
+one after the other, and removed. Packages come from where pip looks.
 """
 
 from __future__ import annotations
@@ -193,10 +193,12 @@ class Failed(Exception):
 def call(words: Sequence[str | Path], folder: Path) -> str:
     """What a program prints; the project's own checkout is out of its sight."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    told = {name: value for name, value in os.environ.items() if name not in hidden}
-    told |= {"HEADSTART_CACHE": str(folder / "cache"), "PYTHONNOUSERSITE": "1"}
-    told |= {"RAY_USAGE_STATS_ENABLED": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(words, cwd=folder, env=told, capture_output=True, text=True, timeout=1800)
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HEADSTART_CACHE": str(folder / "cache"), "PYTHONNOUSERSITE": "1"}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800
+    )
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-25:]
         said = shlex.join(str(word) for word in words)
@@ -253,13 +255,13 @@ def attempt(trial: Trial, wheel: Path) -> bool:
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [trial.extra for trial in TRIALS]
-    told.add_argument("extra", nargs="*", help=f"of {', '.join(names)} (none: all)")
-    wanted = told.parse_args().extra or names
+    parser.add_argument("extra", nargs="*", help=f"of {', '.join(names)} (none: all)")
+    wanted = parser.parse_args().extra or names
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        told.error(f"expected some of {', '.join(names)}, got {', '.join(unknown)}")
+        parser.error(f"expected some of {', '.join(names)}, got {', '.join(unknown)}")
     with tempfile.TemporaryDirectory(prefix="headstart-wheel-") as place:
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", place, ROOT]
         call(pip, Path(place))

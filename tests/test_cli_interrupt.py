@@ -104,8 +104,8 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
     [
         (("reproduce", "thesis-table3.6"), "this table begins again with: headstart reproduce"),
         (
-            ("grid", "feddr", "--data", "photos"),
-            "to go on: headstart grid feddr --data photos --out",
+            ("reproduce", "feddr-table2", "--data", "photos"),
+            "to go on: headstart reproduce feddr-table2 --data photos --out",
         ),
         (("doctor",), "interrupted"),
     ],
@@ -114,14 +114,12 @@ def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     """Whatever a command was doing: here each is interrupted at its first step."""
     from headstart import cli
     from headstart.pipeline import doctor
-    from headstart.pipeline import grid as grids
 
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headstart.reproduce.reproduce", stop)
-    monkeypatch.setattr("headstart.reproduce.sources.find", lambda *_: {})
-    monkeypatch.setattr(grids, "run_grid", stop)
+    monkeypatch.setattr("headstart.papers.reproduce", stop)
+    monkeypatch.setattr("headstart.papers.sources.find", lambda *_: {})
     monkeypatch.setattr(doctor, "findings", stop)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main has its own
     monkeypatch.setattr(sys, "argv", ["headstart", *words])

@@ -14,7 +14,6 @@ from headstart.pipeline.config import make_config
 from headstart.pipeline.experiment import prepare
 
 COMMANDS = typer.main.get_command(app).commands
-GRIDS = {f"grid {name}": one for name, one in COMMANDS["grid"].commands.items()}
 EVERY = {name: COMMANDS[name] for name in ("fit", "run", "compare")}
 
 
@@ -31,7 +30,7 @@ def shown(command, kind):
 @pytest.mark.parametrize(
     ("commands", "kind"),
     [
-        ({**EVERY, **GRIDS}, SplitOptions),
+        (EVERY, SplitOptions),
         ({**EVERY, "features": COMMANDS["features"]}, FeatureOptions),
         ({**EVERY, **{name: COMMANDS[name] for name in ("evaluate", "predict")}}, ColumnOptions),
     ],
@@ -107,7 +106,7 @@ def test_outside_test_samples(tmp_path):
     np.testing.assert_array_equal(experiment.test.labels, test.labels)
     assert experiment.train.features.dtype == train.features.dtype
     assert sorted(experiment.clients) == ["0", "1", "2", "3", "4"]
-    assert sum(len(one.labels) for one in experiment.clients.values()) == len(train)
+    assert sum(len(one.samples) for one in experiment.clients.values()) == len(train)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Centred:
     def measure(self, features, labels, **how):
         return hs.ClassSums.measure(features, labels, **how)
 
-    def numbers(self, d, own, every):
+    def paper_upload_size(self, d, own, every):
         return d * own
 
     def solve(self, total):
@@ -99,7 +99,7 @@ def test_names_are_kept_as_the_registry_writes_them():
 NO_HEADS = {
     "frozen dataclass": lambda: type("Loose", (), {**vars(Centred), "__dataclass_params__": None}),
     "class with name, title": lambda: Centred(),
-    "one without numbers, solve": lambda: type(
+    "one without paper_upload_size, solve": lambda: type(
         "Half", (), {"name": "half", "title": "", "statistic": 0, "measure": 0}
     ),
     "got two: headstart.heads.fedncm:FedNCM": lambda: type("Mine", (Centred,), {"name": "FedNCM"}),

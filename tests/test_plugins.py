@@ -5,17 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 import headstart as hs
 from headstart import registry
+from headstart.errors import HeadstartError
+from headstart.federation.protocol import STEPS, step_kind
 from headstart.pipeline.config import make_config, read_config
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.run import compare, run_config
 
 PLUGINS = Path(__file__).parent / "plugin_files"
-HEAD, METHOD = ((PLUGINS / name).read_text() for name in ("centred.py", "fed_nesterov.py"))
+NAMES = ("centred.py", "fed_nesterov.py", "largest.py")
+HEAD, METHOD, STEP = ((PLUGINS / name).read_text() for name in NAMES)
 SPLIT = {"data": "digits", "partition": {"name": "iid", "clients": 4}, "curve_points": 2}
 
 
@@ -100,8 +104,10 @@ def test_list_says_where_everything_comes_from(headstart, files, distribution):
     head, _ = files
     broken = {"headstart.heads": {"lost": "installed:Lost"}}
     distribution("their-dist", HEAD.replace("centred-means", "theirs"), broken)
-    said = headstart("list", "--plugin", head)
+    said = headstart("list", "--plugin", head, "--plugin", PLUGINS / "largest.py")
     rows = {line.split()[1]: line for line in said.splitlines() if len(line.split()) > 2}
+    assert "plugin" in rows["largest"]
+    assert "package" in rows["update"]
     assert "package" in rows["fed3r"]
     assert "plugin" in rows["centred-means"]
     assert "entry point" in rows["lost"]
@@ -213,3 +219,42 @@ def angle(seen, term):
     distribution("their-dist", source, {"headstart.losses": {"angle": "installed:angle"}})
     texts = ("none + FedAvg-2(head, term=angle)", "none + FedAvg-2(head)")
     assert "term=angle" in headstart("compare", *texts, "--data", "digits")
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def test_a_step_of_a_file_is_asked_for_by_name(tmp_path):
+    path = tmp_path / "largest.py"
+    path.write_text(STEP)
+    loaded = hs.load_plugin(path)
+    try:
+        assert loaded.names == ("step largest",)
+        clients = {
+            name: hs.ClientData(hs.ArraySamples(np.full((n, 2), float(n)), np.zeros(n, int)))
+            for name, n in {"a": 3, "b": 0, "c": 5}.items()
+        }
+        answer = hs.Simulator(clients).total(hs.Step("largest"))
+        assert answer.statistic.values.tolist() == [8.0, 2.0]
+        kind = step_kind("largest")
+        assert kind.answer_type(hs.Step("largest")) is hs.Tally
+        assert kind.discloses == "a maximum is one sample's own number"
+        with pytest.raises(HeadstartError, match=r"^step: expected 'largest', got 'Largest'$"):
+            step_kind("Largest")  # names travel, and are compared: there is one spelling
+    finally:
+        registry._unload("headstart_plugin_largest")
+    with pytest.raises(HeadstartError, match=r"^step: expected one of calibrate, .*'largest'"):
+        step_kind("largest")
+
+
+def test_an_installed_distribution_brings_a_step(headstart, distribution):
+    distribution("their-dist", STEP, {"headstart.steps": {"largest": "installed:largest"}})
+    said = headstart("list")
+    rows = [line for line in said.splitlines() if line.startswith("step")]
+    assert any("largest" in row and "entry point of" in row for row in rows)
+    assert "The largest feature" in said
+
+
+def test_what_is_no_step_is_refused():
+    with pytest.raises(HeadstartError, match="expected one that @register_step has registered"):
+        STEPS.add(lambda client, params, broadcast: None, name="bare")

@@ -68,6 +68,28 @@ def test_a_package_is_listed_once_and_when_it_is_first_asked_for(things):
     assert len(things.calls) == 1
 
 
+def test_what_a_module_registers_is_imported_when_it_is_first_looked_up():
+    brought = []
+
+    def bring():
+        brought.append(1)
+        late.add(fed_sum, place="headstart.late:fed_sum")
+
+    known = {"ours": ours}
+    late = Registry("thing", "headstart.tests.late", known.copy, later={"fed-sum": bring})
+    try:
+        assert list(late) == ["fed-sum", "ours"]
+        assert late.entry("FedSum").thing is None
+        assert not brought
+        assert late["fed-sum"] is late["fed-sum"] is fed_sum
+        assert brought == [1]
+        assert {entry.source for entry in late.entries()} == {"package"}
+        with pytest.raises(HeadstartError, match="expected one 'fed-sum', got two"):
+            late.add(ours, name="fed-sum", place="elsewhere:ours")
+    finally:
+        registry._REGISTRIES.remove(late)
+
+
 @pytest.mark.parametrize("name", ["fed-sum", "FedSum", "FED_SUM", "fedsum"])
 def test_names_compare_as_the_notation_folds_them(things, name):
     assert things[name] is fed_sum

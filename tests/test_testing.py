@@ -48,7 +48,7 @@ class Plain:
     def measure(self, features, labels, **how):
         return self.statistic.measure(features, labels, **how)
 
-    def numbers(self, d, own, every):
+    def paper_upload_size(self, d, own, every):
         return d * own
 
     def solve(self, total):

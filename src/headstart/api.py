@@ -43,8 +43,7 @@ def run(
     unknown one is refused, the nearest named.
     """
     how: dict[str, Any] = {"test": test, "clients": clients, "alpha": alpha, "seeds": seeds}
-    found = compare([pipeline], data, **how, seed=seed, out=out, plugins=plugins, **settings)
-    return found[0]
+    return compare([pipeline], data, **how, seed=seed, out=out, plugins=plugins, **settings)[0]
 
 
 def compare(
@@ -67,16 +66,16 @@ def compare(
         load_plugin(plugin)
     if isinstance(pipelines, str):
         raise HeadstartError(f"pipelines: expected a list of them, got one ({pipelines!r})")
-    said = [_pipeline(one) for one in pipelines]
+    read = [_pipeline(pipeline) for pipeline in pipelines]
     given = _input(data, test, _columns(settings))
     config = _config(data, test, given, clients, alpha, {"seed": seed, **settings})
-    return Comparison(run_all(said, config, out or _temporary(), seeds, data=given))
+    return Comparison(run_all(read, config, out or _temporary(), seeds, data=given))
 
 
 def load_result(path: str | Path) -> RunResult | Comparison:
     """Read the results that a run or a comparison left in a folder; refused where it holds none."""
-    found = load_results(Path(path))
-    return found[0] if len(found) == 1 else Comparison(found)
+    results = load_results(Path(path))
+    return results[0] if len(results) == 1 else Comparison(results)
 
 
 def parse(notation: str) -> Pipeline:
@@ -84,16 +83,16 @@ def parse(notation: str) -> Pipeline:
     return parsed(notation)
 
 
-def _pipeline(said: Any) -> Pipeline:
-    if isinstance(said, Pipeline):
-        return parsed(said)
-    if isinstance(said, Phase):
-        return parsed(Pipeline(said))
-    if isinstance(said, str | list):
-        return parsed(said)
+def _pipeline(pipeline: Any) -> Pipeline:
+    if isinstance(pipeline, Pipeline):
+        return parsed(pipeline)
+    if isinstance(pipeline, Phase):
+        return parsed(Pipeline(pipeline))
+    if isinstance(pipeline, str | list):
+        return parsed(pipeline)
     from headstart.pipeline.phases import InitHead
 
-    return parsed(Pipeline(InitHead(said)))
+    return parsed(Pipeline(InitHead(pipeline)))
 
 
 def _temporary() -> Path:
@@ -106,8 +105,7 @@ def _temporary() -> Path:
 
 def _columns(settings: Mapping[str, Any]) -> Columns:
     """The names that settings give to the columns of a DataFrame, as to those of a file."""
-    said = {role: settings[role] for role in Columns().roles() if role in settings}
-    return Columns(**said)
+    return Columns(**{role: settings[role] for role in Columns().roles() if role in settings})
 
 
 def _input(data: Any, test: Any, columns: Columns) -> Input | None:
@@ -118,8 +116,8 @@ def _input(data: Any, test: Any, columns: Columns) -> Input | None:
         return None
     if isinstance(test, str | Path):
         raise DataError("test: expected arrays beside data that are, got a path")
-    found = dataset(data, "data", columns)
-    return Input(found if test is None else found.with_outside(dataset(test, "test", columns)))
+    samples = dataset(data, "data", columns)
+    return Input(samples if test is None else samples.with_outside(dataset(test, "test", columns)))
 
 
 def dataset(data: Any, name: str, columns: Columns) -> Dataset:
@@ -148,14 +146,14 @@ def _of_frame(frame: Any, name: str, columns: Columns) -> Dataset:
             f"{name}: expected numbers in the feature columns, got others in {other[0]}"
         )
     single = all(kind.kind == "f" and kind.itemsize <= 4 for kind in features.dtypes)
-    found = {role: frame[key].to_numpy() for role, key in roles.items()}
+    values = {role: frame[key].to_numpy() for role, key in roles.items()}
     return Dataset(
         name,
         features.to_numpy(np.float32 if single else np.float64, na_value=np.nan),
-        found["label"],
-        found.get("client"),
-        found.get("domain"),
-        split_mask(found["split"], f"{name}: {columns.split!r}") if "split" in found else None,
+        values["label"],
+        values.get("client"),
+        values.get("domain"),
+        split_mask(values["split"], f"{name}: {columns.split!r}") if "split" in values else None,
     )
 
 
@@ -173,11 +171,11 @@ def _config(
     if clients is not None or alpha is not None:
         if "partition" in settings:
             raise HeadstartError("partition: expected it, or clients and alpha, got both")
-        told = {
+        dirichlet = {
             "clients": 10 if clients is None else clients,
             "alpha": 0.1 if alpha is None else alpha,
         }
-        named["partition"] = {"name": "dirichlet", **told}
+        named["partition"] = {"name": "dirichlet", **dirichlet}
     elif named["data"] == "digits" and "partition" not in settings:
         named["partition"] = {"name": "dirichlet", "clients": 50, "alpha": 0.1}
     for key in ("pipeline", "data", "test"):

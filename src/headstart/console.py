@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headstart.errors import SkippedWarning
-from headstart.files import write_text
+from headstart.files import spreadsheet_text, write_text
 
 out = Console()
 err = Console(stderr=True)
@@ -45,12 +45,11 @@ def bar(unit: str = "") -> Iterator[Any]:
 
 
 def write_csv(columns: dict[str, Any], output: Path | None) -> None:
-
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(spreadsheet_text, columns))
     rows = list(zip(*columns.values(), strict=True))
-    writer.writerows(rows)
+    writer.writerows(map(spreadsheet_text, row) for row in rows)
     if output is None:
         sys.stdout.write(text.getvalue())
     else:
@@ -81,7 +80,7 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Of columns whose cells stay on one line; headings break between words."""
+    """Of columns whose cells stay on one line; headings break at spaces."""
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
     return [
         max(map(len, [*title.split(), *cells]), default=0)

@@ -74,7 +74,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores, one column a class (for two classes: how much the second is ahead)."""
+        """Scores, one column per class (for two classes: how much the second is ahead)."""
         check_is_fitted(self, "model_")
         X = validate_data(self, X, dtype=np.float64, reset=False)
         scores = self.model_.scores(X)[:, self.order_]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,15 @@ from headstart.labels import Labels, as_labels, same_kind
 from headstart.personal import VARIANTS
 
 PERSONAL = tuple(VARIANTS)  # the models of a tally of personal accuracy, in its order
+
+
+class Mistake(NamedTuple):
+    """Samples of a true class that were predicted as another, and their share of the true class."""
+
+    true: str
+    predicted: str
+    samples: int
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,18 +43,18 @@ class Scores:
         recall = np.diagonal(self.confusion)[shown > 0] / shown[shown > 0]
         return float(recall.mean()) if len(recall) else 0.0
 
-    def worst_pairs(self, most: int = 10) -> list[dict[str, object]]:
-        """The most frequent mistakes: true class, prediction, count, share of the true class."""
+    def worst_pairs(self, most: int = 10) -> list[Mistake]:
+        """The most frequent mistakes, at most so many."""
         wrong = self.confusion - np.diag(np.diagonal(self.confusion))
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
         rows, columns = np.unravel_index(order, wrong.shape)
         return [
-            {
-                "true": str(self.classes[i]),
-                "predicted": str(self.classes[j]),
-                "count": int(wrong[i, j]),
-                "share": float(wrong[i, j] / self.confusion[i].sum()),
-            }
+            Mistake(
+                str(self.classes[i]),
+                str(self.classes[j]),
+                int(wrong[i, j]),
+                float(wrong[i, j] / self.confusion[i].sum()),
+            )
             for i, j in zip(rows, columns, strict=True)
             if wrong[i, j]
         ]

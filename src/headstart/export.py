@@ -38,7 +38,7 @@ def export_onnx(source: Extractor | str, head: LinearHead, path: str | Path) -> 
 
 
 def export_head(head: LinearHead, path: str | Path, *, dimension: int | None = None) -> None:
-    """Features (batch, d) ↦ `scores` and `class`; d is to be told when the head maps features."""
+    """Features (batch, d) ↦ `scores` and `class`; d must be given when the head maps features."""
     if dimension is None and head.feature_map:
         raise DataError("dimension: expected that of the features the head's map takes, got None")
     d = head.dimension if dimension is None else dimension
@@ -153,10 +153,10 @@ def _finish(model: Any, pieces: Pieces, head: LinearHead, about: Mapping[str, st
     model.graph.output.append(entry("scores", kinds.DOUBLE, [rows, len(head.classes)]))
     model.graph.output.append(entry("class", kinds.INT64, [rows]))
     onnx.checker.check_model(model)
-    return serialize(model, {**about, **_told(head)})
+    return serialize(model, {**about, **_properties(head)})
 
 
-def _told(head: LinearHead) -> dict[str, str]:
+def _properties(head: LinearHead) -> dict[str, str]:
     return {
         "classes": json.dumps(head.classes.tolist()),
         "temperature": json.dumps(head.temperature),

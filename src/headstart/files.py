@@ -8,13 +8,20 @@ from pathlib import Path, PurePath
 
 from headstart.errors import HeadstartError
 
+PRIVATE = 0o600  # of what holds statistics or secrets: its owner's alone
 
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """`data` at `path`, never half of it: a crash leaves the old file or the new one."""
+
+def write_bytes(path: str | Path, data: bytes, mode: int = 0o666) -> None:
+    """`data` at `path`, never half of it: a crash leaves the old file or the new one.
+
+    `mode`: that of the file, less what the process masks.
+    """
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        with open(aside, "wb") as file:
+        aside.unlink(missing_ok=True)  # what a crash left may have another mode, or be a link
+        with open(os.open(aside, flags, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -26,8 +33,30 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             aside.unlink(missing_ok=True)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    write_bytes(path, text.encode())
+def write_text(path: str | Path, text: str, mode: int = 0o666) -> None:
+    write_bytes(path, text.encode(), mode)
+
+
+def append_line(path: str | Path, line: str, mode: int = 0o666) -> None:
+    """One line at the end of a log; a symbolic link is not followed, for it may lead anywhere."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    with open(os.open(path, flags, mode), "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+def spreadsheet_text(value: object) -> object:
+    """A cell of a CSV file that no spreadsheet takes for a formula; numbers stay as they are.
+
+    Text that begins with =, +, -, @, a tab or a line end gets an apostrophe before it, unless all
+    of it is a number.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def readable(name: str | PurePath) -> str:

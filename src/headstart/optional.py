@@ -65,7 +65,7 @@ def require(module: str, extra: str | None = None, what: str = "") -> Any:
 def check(extra: str, what: str = "", packages: Sequence[str] = ()) -> None:
     """Refuse work that needs an extra which is not installed, without importing any of it.
 
-    `packages`: those of the extra that the work needs; all of them, unless told.
+    `packages`: those of the extra that the work needs; all of them, by default.
     """
     for package in missing(packages or EXTRAS[extra]):
         raise _error(package, extra, what)
@@ -83,5 +83,5 @@ def pip_name(package: str) -> str:
 
 def _error(package: str, extra: str | None, what: str) -> HeadstartError:
     helps = extra or next(name for name, packages in EXTRAS.items() if package in packages)
-    asked = f"{what}: {pip_name(package)}" if what else pip_name(package)
-    return HeadstartError(f'{asked} is needed and not installed: pip install "headstart[{helps}]"')
+    needed = f"{what}: {pip_name(package)}" if what else pip_name(package)
+    return HeadstartError(f'{needed} is needed and not installed: pip install "headstart[{helps}]"')

@@ -1,12 +1,13 @@
-"""Names for things, one registry a kind: heads, methods, losses, networks, datasets, partitioners.
+"""Names for things, one registry per kind: heads, methods, losses, networks, datasets,
+partitioners, steps.
 
 A registry is filled
 
-    by listing the package       once, when a name is first asked for
+    by listing the package       once, when a name is first looked up
     by a decorator               `@hs.register_head`, in any module that is imported
     by entry points              of installed distributions (group `headstart.heads`, …): named
                                  without being imported, imported when first looked up
-    by plugin files              `--plugin my_file.py`: executed once a process
+    by plugin files              `--plugin my_file.py`: executed once per process
 
 A plain object that nobody registered gets its qualified name (`my_module:MyHead`) for this process.
 Names compare folded, and two different objects of one name are refused.
@@ -28,10 +29,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from headstart.errors import HeadstartError
@@ -96,6 +98,8 @@ class Registry(Mapping[str, T]):
     package  lists what this package brings
     named    the name that an object says it has
     check    refuses, with a `HeadstartError`, a (name, object) that is none of this kind
+    later    names of this package whose modules register them when they are imported: what imports
+             the module, called when the name is first looked up
     """
 
     def __init__(
@@ -106,9 +110,10 @@ class Registry(Mapping[str, T]):
         *,
         named: Callable[[T], str] = natural_name,
         check: Callable[[str, T], None] = lambda name, thing: None,
+        later: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     ) -> None:
         self.kind, self.group = kind, group
-        self._package, self._named, self._check = package, named, check
+        self._package, self._named, self._check, self._later = package, named, check, later
         self._entries: dict[str, Entry[T]] | None = None
         _REGISTRIES.append(self)
 
@@ -190,7 +195,8 @@ class Registry(Mapping[str, T]):
             old = known.get(folded(name))
             if old and old.thing is not thing and not _supersedes(new, old):
                 raise HeadstartError(self._twice(name, old, new))
-            known[folded(name)] = new
+            awaited = old is not None and old.thing is None
+            known[folded(name)] = replace(new, source=old.source) if old and awaited else new
         return thing
 
     def _known(self) -> dict[str, Entry[T]]:
@@ -206,10 +212,22 @@ class Registry(Mapping[str, T]):
             return Entry(name, PACKAGE, qualified(thing), lambda: thing, thing)
 
         known = {folded(name): entry(name, thing) for name, thing in self._package().items()}
+        known |= {folded(name): self._awaited(name, bring) for name, bring in self._later.items()}
         for offered in self._entry_points():
             old = known.get(folded(offered.name))
             known[folded(offered.name)] = self._refused(old, offered) if old else offered
         return known
+
+    def _awaited(self, name: str, bring: Callable[[], object]) -> Entry[T]:
+        """In the place of what a module of this package registers, until it is imported."""
+
+        def load() -> T:
+            bring()
+            thing = self._known()[folded(name)].thing
+            assert thing is not None, f"{self.kind} {name}: its module does not register it"
+            return thing
+
+        return Entry(name, PACKAGE, __name__, load)
 
     def _entry_points(self) -> Iterator[Entry[T]]:
         from importlib.metadata import entry_points
@@ -313,7 +331,7 @@ def plugins() -> tuple[Plugin, ...]:
 
 
 def load_plugin(path: str | Path) -> Plugin:
-    """Execute a file that registers things; the same bytes are executed once a process.
+    """Execute a file that registers things; the same bytes are executed once per process.
 
     A file that cannot be executed or registers nothing is refused, and leaves nothing behind.
     """
@@ -340,7 +358,7 @@ def read_plugin(path: str | Path) -> bytes:
 
 
 def digest_of(source: bytes) -> str:
-    """The SHA-256 that tells one plugin file from another."""
+    """The SHA-256 by which a plugin file is known."""
     return hashlib.sha256(source).hexdigest()
 
 
@@ -423,7 +441,7 @@ def _names_from(origin: str) -> Iterable[str]:
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """What went wrong, at which line of the file; our own words stand alone."""
+    """What went wrong, at which line of the file; our own errors stand alone."""
     if isinstance(error, HeadstartError):
         return " ".join(str(error).split())
     if isinstance(error, SyntaxError):

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes
 from headstart.optional import require
+from headstart.privacy.statement import Statement
 
 FORMAT = 1  # of results.json
+Row = dict[str, Any]  # of a table: column → value
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class Point:
     formula_up: float = 0.0
     formula_flops: float = 0.0
     diagnosis: Mapping[str, float] | None = None
+
+    def values(self) -> dict[str, float | None]:
+        """Every number by its name, those of the diagnosis too."""
+        plain = asdict(self)
+        return plain | dict(plain.pop("diagnosis") or {})
 
 
 @dataclass(frozen=True)
@@ -121,11 +128,11 @@ class ClientSummary:
     """One client, as far as the server knows it."""
 
     client: str
+    domain: str | None = None  # where the colours of images were shifted
     samples: int | None = None
     classes: int | None = None
     up: int | None = None  # bytes of its upload for the initial head
     formula_up: float | None = None
-    domain: str | None = None  # where the colours of images were shifted
 
 
 @dataclass(frozen=True)
@@ -158,6 +165,14 @@ class PersonalScores:
         tested = np.array(self.tested, float)
         hits = np.array(self.models[model or self.final], float)
         return hits[tested > 0] / tested[tested > 0]
+
+    def by_client(self) -> dict[str, dict[str, float]]:
+        """Each client's test samples and, where it has some, its accuracy by model."""
+        found = {}
+        for at, (client, tested) in enumerate(zip(self.clients, self.tested, strict=True)):
+            hits = {f"accuracy_{model}": own[at] for model, own in self.models.items() if tested}
+            found[client] = {"tested": tested, **{key: hit / tested for key, hit in hits.items()}}
+        return found
 
     def mean(self, model: str | None = None) -> float:
         """Mean accuracy, every client that tested counting the same."""
@@ -198,7 +213,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One pipeline, run once. `settings`: everything the run was told, resolved."""
+    """One pipeline, run once. `settings`: all settings of the run, resolved."""
 
     pipeline: str  # as the papers write it
     phases: tuple[str, ...]
@@ -220,10 +235,16 @@ class SeedResult:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()  # what the reader must know: stated temperatures, refused tallies …
     ledger: str = ""  # of a deployed run
+    privacy: Statement | None = None  # what is promised of the released head
     seconds: float | None = None
     created: str = ""
     version: str = ""
     format: int = FORMAT
+
+    @property
+    def personal_accuracy(self) -> float | None:
+        """Of the models the pipeline ends with, on the clients' own test parts."""
+        return self.personal.weighted() if self.personal else None
 
     def to_json(self) -> str:
         """Text that `from_json` reads back; the same result gives the same text."""
@@ -388,7 +409,12 @@ class RunResult:
     @property
     def personal_accuracy(self) -> Estimate | None:
         """Of the clients' own models on their own test parts, weighted by test samples."""
-        return self.over_seeds(lambda run: run.personal.weighted() if run.personal else None)
+        return self.over_seeds(lambda run: run.personal_accuracy)
+
+    @property
+    def pooled_accuracy(self) -> Estimate | None:
+        """Of the same head from pooled data."""
+        return self.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None)
 
 
 @dataclass(frozen=True)
@@ -403,17 +429,22 @@ class Comparison(Sequence[RunResult]):
     def __len__(self) -> int:
         return len(self.results)
 
+    @property
+    def runs(self) -> list[SeedResult]:
+        """Those of all pipelines and seeds."""
+        return [run for result in self.results for run in result.runs]
+
     def to_pandas(self) -> Any:
-        """A row per pipeline and seed."""
-        return _frame([row for result in self.results for row in _rows(result)])
+        """A row per pipeline and seed (needs pandas)."""
+        return _frame(seed_rows(self.runs))
 
     def curves(self) -> Any:
         """A row per pipeline, seed and point of the curve, as a DataFrame."""
-        return _frame([row for result in self.results for row in _points(result)])
+        return _frame(curve_rows(self.runs))
 
     def clients(self) -> Any:
         """A row per pipeline, seed and client, as a DataFrame."""
-        return _frame([row for result in self.results for row in _clients(result)])
+        return _frame(client_rows(self.runs))
 
     def figure(self, by: str = "round") -> Any:
         """Accuracy of every pipeline by round, bytes, flops or formula, as a matplotlib figure."""
@@ -433,67 +464,53 @@ class Comparison(Sequence[RunResult]):
 
 
 def _report() -> Any:
-    """The page is made above results: imported when one is asked for."""
+    """The page is made above results: imported when one is made."""
     return importlib.import_module("headstart.report")
 
 
-def _rows(result: RunResult) -> list[dict[str, Any]]:
-    rows = []
-    for run in result.runs:
-        last = run.curve[-1]
-        rows.append(
-            {
-                "pipeline": run.pipeline,
-                "seed": run.seed,
-                "accuracy": run.accuracy,
-                "balanced_accuracy": run.balanced_accuracy,
-                "personal_before": run.personal.weighted("global") if run.personal else None,
-                "personal_after": run.personal.weighted() if run.personal else None,
-                "bytes_up": last.up,
-                "bytes_down": last.down,
-                "flops_per_client": last.flops,
-                "seconds": run.seconds,
-            }
-        )
-    return rows
-
-
-def _points(result: RunResult) -> list[dict[str, Any]]:
-    plain = ("phase", "round", "accuracy", "up", "down", "flops", "counted")
+def seed_rows(runs: Iterable[SeedResult]) -> list[Row]:
+    """A row per run: its accuracies and its costs at the end."""
     return [
-        {"pipeline": run.pipeline, "seed": run.seed, **{key: getattr(point, key) for key in plain}}
-        for run in result.runs
+        {
+            "pipeline": run.pipeline,
+            "seed": run.seed,
+            "accuracy": run.accuracy,
+            "balanced_accuracy": run.balanced_accuracy,
+            "personal_before": run.personal.weighted("global") if run.personal else None,
+            "personal_after": run.personal_accuracy,
+            "bytes_up": run.curve[-1].up,
+            "bytes_down": run.curve[-1].down,
+            "flops_per_client": run.curve[-1].flops,
+            "seconds": run.seconds,
+        }
+        for run in runs
+    ]
+
+
+def curve_rows(runs: Iterable[SeedResult]) -> list[Row]:
+    """A row per run and point of its curve."""
+    return [
+        {"pipeline": run.pipeline, "seed": run.seed, **point.values()}
+        for run in runs
         for point in run.curve
     ]
 
 
-def _clients(result: RunResult) -> list[dict[str, Any]]:
+def client_rows(runs: Iterable[SeedResult]) -> list[Row]:
+    """A row per run and client, with its accuracy on its own test part by each model."""
     rows = []
-    for run in result.runs:
-        own = run.personal
-        at = {name: place for place, name in enumerate(own.clients)} if own else {}
+    for run in runs:
+        scores = run.personal.by_client() if run.personal else {}
         for client in run.clients:
             row = {"pipeline": run.pipeline, "seed": run.seed, **asdict(client)}
-            place = at.get(client.client)
-            if own is not None and place is not None and own.tested[place]:
-                for model, hits in own.models.items():
-                    row[f"accuracy_{model}"] = hits[place] / own.tested[place]
-            rows.append(row)
+            rows.append(row | scores.get(client.client, {}))
     return rows
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
+def _frame(rows: list[Row]) -> Any:
     return require("pandas", "pandas").DataFrame(rows)
 
 
 def save_result(result: SeedResult, path: Path) -> None:
     """Write results.json, whole or not at all."""
     write_bytes(path, result.to_json().encode())
-
-
-def by_pipeline(results: Sequence[SeedResult]) -> tuple[RunResult, ...]:
-    """Gather the seeds of each pipeline, in the order in which pipelines first appear."""
-    found: dict[str, list[SeedResult]] = {}
-    for result in results:
-        found.setdefault(result.pipeline, []).append(result)
-    return tuple(RunResult(tuple(runs)) for runs in found.values())

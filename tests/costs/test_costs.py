@@ -121,9 +121,9 @@ def test_a_method_nobody_has_written_yet_costs_itself():
 
 
 def test_at_home():
-    assert costs.home_flops("model", PHI, PSI, 25) == pytest.approx(3 * 25 * (PHI + PSI))
-    assert costs.home_flops("head", PHI, PSI, 25) == pytest.approx(25 * (PHI + 3 * PSI))
-    assert costs.home_flops("head", PHI, PSI, 25, cached=True) == pytest.approx(75 * PSI)
+    assert costs.local_flops("model", PHI, PSI, 25) == pytest.approx(3 * 25 * (PHI + PSI))
+    assert costs.local_flops("head", PHI, PSI, 25) == pytest.approx(25 * (PHI + 3 * PSI))
+    assert costs.local_flops("head", PHI, PSI, 25, cached=True) == pytest.approx(75 * PSI)
 
 
 def test_a_client_is_expected_in_a_share_of_the_rounds():
@@ -241,7 +241,7 @@ def test_a_visit_counts_its_samples_and_once_its_message(name, train, network, n
     from headstart.gradient.models import Spec
     from headstart.gradient.steps import Job
 
-    shape = (3 * 8 * 8,) if network else (5,)
+    shape = (3, 8, 8) if network else (5,)
     spec = Spec(7, 128 if network else 5, network=network)
     job = Job(name, spec, Training(rate=0.5, epochs=2, batch=6), train)
     each, once = visit_flops(job, shape)

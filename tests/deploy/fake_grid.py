@@ -18,6 +18,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from headstart.deploy.flower import client
+from headstart.deploy.flower.settings import ServerSettings
 from headstart.federation.simulator import secret_of
 
 
@@ -105,9 +106,9 @@ class FakeGrid(Grid):
 
 def write_samples(path, client) -> str:
     """A client's samples as a node has them: a file of features, with its own test part."""
-    parts = [(client.features, client.labels, "train")]
-    if client.test_labels is not None:
-        parts.append((client.test_features, client.test_labels, "test"))
+    parts = [(client.samples.features, client.samples.labels, "train")]
+    if client.test is not None:
+        parts.append((client.test.features, client.test.labels, "test"))
     np.savez(
         path,
         features=np.concatenate([z for z, _, _ in parts]),
@@ -133,3 +134,20 @@ def nodes_of(clients, folder, **config) -> list[FakeNode]:
         }
         found.append(FakeNode(name, told, f"the public key of {name}".encode()))
     return found
+
+
+def run_settings(tmp_path, **changes) -> ServerSettings:
+    """What a run in this folder is told, of five nodes with the digits."""
+    return ServerSettings(
+        **{
+            "pipeline": "fed3r",
+            "dimension": 64,
+            "bound": 1.0,
+            "wanted": 5,
+            "deadline": 0.5,
+            "patience": 0.5,
+            "ledger": str(tmp_path / "ledger"),
+            "output": str(tmp_path / "out"),
+            **changes,
+        }
+    )

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart import Fed3R, FedNCM, HeadstartError, LinearHead, WireError, heads, registry
+from headstart.data.samples import ArraySamples
 from headstart.deploy.flower import waiting
 from headstart.deploy.flower.collect import due
 from headstart.deploy.flower.federation import FlowerFederation
@@ -23,9 +24,9 @@ from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, told
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger
-from headstart.deploy.nodes import ClientFailure, Node, Registry, online
+from headstart.deploy.nodes import LONGEST, ClientFailure, Node, Registry, online
 from headstart.federation import steps
-from headstart.federation.protocol import ClientData, Step, step_kind, step_names, tallies
+from headstart.federation.protocol import STEPS, ClientData, Step, step_kind, tallies
 from headstart.federation.recorded import Recorded
 from headstart.federation.simulator import Simulator
 from headstart.pipeline.config import make_config, parsed
@@ -34,7 +35,7 @@ from headstart.pipeline.personalize import linear_head
 from headstart.pipeline.run import simulate
 from headstart.results import SeedResult
 
-from .fake_grid import FakeGrid, FakeNode, nodes_of, write_samples
+from .fake_grid import FakeGrid, FakeNode, nodes_of, run_settings, write_samples
 
 EXACT = steps.measure(Fed3R(), exact=True, bound=1.0)
 
@@ -100,8 +101,8 @@ def test_a_client_that_is_told_to_be_silent_answers_with_nothing(experiment, nod
 
 
 def test_every_step_says_what_it_is_answered_with():
-    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(step_names())
-    for name in step_names():
+    assert {"measure", "counts", "update", "refit", "home", "channels"} <= set(STEPS)
+    for name in STEPS:
         assert step_kind(name).answer is not None
     asked = steps.measure(FedNCM())
     assert step_kind("measure").answer_type(asked) is FedNCM.statistic
@@ -206,8 +207,8 @@ def test_unknown_clients_and_deadlines_are_refused(nodes):
 
 
 def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_path):
-    few = ClientData(np.eye(4)[[0, 1, 2, 3] * 2], np.array([0, 1] * 4))
-    lone = ClientData(np.ones((20, 4)), np.array([0] * 19 + [1]))
+    few = ClientData(ArraySamples(np.eye(4)[[0, 1, 2, 3] * 2], np.array([0, 1] * 4)))
+    lone = ClientData(ArraySamples(np.ones((20, 4)), np.array([0] * 19 + [1])))
     own = tmp_path / "own"
     own.mkdir()
     nodes = nodes_of({"few": few, "lone": lone}, own, small=False)
@@ -225,7 +226,6 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
 def trainings():
     """Every other step whose answer holds features, on three classes of four dimensions."""
 
-    from headstart.data.backbones.preprocess import Preprocess
     from headstart.federation.channels import channels
     from headstart.gradient.models import Spec
     from headstart.gradient.refit import ACCEPTED, refit
@@ -240,15 +240,16 @@ def trainings():
         "update": (update(job, 0), words),
         "gradient": (ahead(job, 0), words),
         "refit": (refit(job.spec, Fed3R(), 0), told),
-        "channels": (channels(Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)), {}),
+        "channels": (channels(), {}),
     }
 
 
 @pytest.mark.parametrize("name", ["update", "gradient", "refit", "channels"])
 def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     """a row of a head's update is, for one sample, its feature vector."""
-    sample = np.array([[0.1, 0.7, 0.3, 0.9]]) if name != "channels" else np.full((1, 12), 0.5)
-    nodes = nodes_of({"one": ClientData(sample, np.array([1]))}, tmp_path, small=False)
+    sample = np.array([[0.1, 0.7, 0.3, 0.9]])
+    one = {"one": ClientData(ArraySamples(sample, np.array([1])))}
+    nodes = nodes_of(one, tmp_path, small=False, train="model")
     over_grid = federation(nodes)
     step, words = trainings()[name]
     assert list(over_grid.answers(step, words)) == []
@@ -259,6 +260,10 @@ def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     assert "no secure sums yet" in failure.text
     assert "small = true" in failure.text
     nodes[0].config["small"] = True
+    if name == "channels":  # a node holds features, which have no colours
+        assert list(over_grid.answers(step, words)) == []
+        assert "channels: expected images" in over_grid.failures[-1].text
+        return
     (sent,) = over_grid.answers(step, words)
     if name == "update":  # what the refusal kept from the server
         row = sent.statistic.vectors[0][4:8]
@@ -273,19 +278,14 @@ SHOWS = {
 }
 
 
-def test_losses_and_hits_are_numbers_that_few_samples_may_answer(experiment, tmp_path):
-    data = ClientData(np.ones((1, 64)), np.array([1]), np.ones((1, 64)), np.array([1]))
-    over_grid = federation(nodes_of({"one": data}, tmp_path, small=False))
-    for step in (steps.calibrate(), steps.personal()):
-        assert tallies(over_grid, step, steps.with_head(solved(experiment))).keys() == {"one"}
-
-
 @pytest.fixture
 def rotated(tmp_path):
     """A node of fewer samples than dimensions: the last bits it sends are those of its secret."""
     own = tmp_path / "rotated"
     own.mkdir()
-    data = ClientData(np.random.default_rng(0).uniform(size=(12, 20)), np.arange(12) % 2)
+    data = ClientData(
+        ArraySamples(np.random.default_rng(0).uniform(size=(12, 20)), np.arange(12) % 2)
+    )
     return nodes_of({"few": data}, own)
 
 
@@ -301,17 +301,6 @@ def test_a_secret_is_drawn_once_and_is_its_owners_alone(rotated):
     path.unlink()
     (three,) = (answer.payload for answer in over_grid.answers(EXACT))
     assert three != one  # the rotation is another
-
-
-def test_a_node_without_a_folder_keeps_its_secret_in_its_state(rotated):
-    nodes = rotated
-    del nodes[0].config["folder"]
-    over_grid = federation(nodes[:1])
-    (one,), (two,) = ([answer.payload for answer in over_grid.answers(EXACT)] for _ in "ab")
-    assert one == two
-    nodes[0].context.state.clear()  # the node starts again
-    (three,) = (answer.payload for answer in over_grid.answers(EXACT))
-    assert three != one
 
 
 def test_what_a_node_cannot_read_stays_in_its_own_log(nodes, tmp_path, caplog):
@@ -331,9 +320,9 @@ def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(experiment, tmp_
     path = tmp_path / "all.npz"
     np.savez(
         path,
-        features=np.concatenate([data.features for data in clients.values()]),
-        label=np.concatenate([data.labels for data in clients.values()]),
-        client=np.concatenate([np.full(len(d.labels), name) for name, d in clients.items()]),
+        features=np.concatenate([data.samples.features for data in clients.values()]),
+        label=np.concatenate([data.samples.labels for data in clients.values()]),
+        client=np.concatenate([np.full(len(d.samples), name) for name, d in clients.items()]),
     )
     own = tmp_path / "own"
     own.mkdir()
@@ -349,16 +338,16 @@ def test_a_table_of_many_clients_gives_a_node_its_own_rows_only(experiment, tmp_
 
 def test_a_node_can_hold_out_a_part_of_its_own(experiment, tmp_path):
     name, data = next(iter(experiment.clients.items()))
-    plain = replace(data, test_features=None, test_labels=None)
+    plain = replace(data, test=None)
     whole = tmp_path / "whole"
     whole.mkdir()
     nodes = nodes_of({name: plain}, whole, held_out=0.25)
-    np.savez(nodes[0].config["data"], features=data.features, label=data.labels)
+    np.savez(nodes[0].config["data"], features=data.samples.features, label=data.samples.labels)
     head = solved(experiment)
     over_grid = federation(nodes)
     tested = tallies(over_grid, steps.personal(), steps.with_head(head))[name][0]
-    assert tested == np.floor(0.25 * len(data.labels) + 0.5)
-    assert over_grid.total(EXACT).statistic.samples == len(data.labels) - tested
+    assert tested == np.floor(0.25 * len(data.samples.labels) + 0.5)
+    assert over_grid.total(EXACT).statistic.samples == len(data.samples.labels) - tested
 
 
 @pytest.mark.parametrize(
@@ -366,6 +355,9 @@ def test_a_node_can_hold_out_a_part_of_its_own(experiment, tmp_path):
     [
         ({"client": "a"}, "data"),
         ({"data": "x"}, "client"),
+        ({"client": "a", "data": "x"}, "folder"),
+        ({"client": "a", "data": "x", "folder": "p", "train": "all"}, "train: expected one of"),
+        ({"client": "a", "data": "x", "folder": "p", "calibrate": -1}, "a number of questions"),
         ({"client": "a", "data": "x", "colour": "red"}, "unknown key 'colour'"),
         ({"client": "a", "data": "x", "held-out": "half"}, "held-out: expected a float"),
         ({"client": "a", "data": "x", "small": 1}, "small: expected a bool"),
@@ -404,7 +396,7 @@ def test_questions_arrive_as_they_were_asked(arrays, training, news):
 
 @given(st.text(max_size=20), st.binary(max_size=50), st.text(max_size=20))
 def test_answers_arrive_as_they_were_given(client, payload, text):
-    given_ = Reply(client, payload, {"name": "x"}, "code", text, "nonce")
+    given_ = Reply(client, payload, {"name": "x"}, "small", text, "nonce")
     assert Reply.from_content(given_.to_content(), 50) == given_
 
 
@@ -461,6 +453,13 @@ def test_whatever_the_failure_its_words_are_one_line_of_a_log(code, text):
         assert (failure.code, failure.text) == (code, text)
 
 
+@given(st.text(st.characters(codec=None), min_size=LONGEST - 5, max_size=20 * LONGEST))
+def test_a_line_about_a_failure_is_never_long(text):
+    failure = ClientFailure("a", "failed", text)
+    assert len(failure.text) <= LONGEST
+    assert failure.text.isprintable()
+
+
 def test_an_upload_beyond_the_limit_is_refused():
     with pytest.raises(WireError, match="at most 10 bytes, got 11"):
         Reply.from_content(Reply("a", b"x" * 11).to_content(), 10)
@@ -500,39 +499,12 @@ def test_a_forgotten_key_does_not_come_back_under_another_name(tmp_path):
     assert Registry.open(path, mark=registry.mark).known([again]) == ([again], [])
 
 
-def test_what_made_the_features_binds_for_as_long_as_somebody_is_in(tmp_path):
-    registry = Registry.open(tmp_path / "nodes.json")
-    assert registry.same_features({"identity": "x"}, begun=False)
-    assert registry.same_features({"identity": "y"}, begun=False)  # the first was not taken
-    again = Registry.open(tmp_path / "nodes.json")
-    assert not again.same_features({"identity": "x"}, begun=True)
-    assert again.same_features({"identity": "y"}, begun=True)
-    again.begin_again()
-    assert Registry.open(tmp_path / "nodes.json").extractor is None
-
-
 def test_a_node_registered_without_a_name_is_called_by_its_key():
     (node,) = online(FakeGrid([FakeNode("", {}, b"key")]))
     assert node.name == f"node-{node.key[:12]}"
 
 
 # -- the server's half -----------------------------------------------------------------------------
-
-
-def run_settings(tmp_path, **changes):
-    return ServerSettings(
-        **{
-            "pipeline": "fed3r",
-            "dimension": 64,
-            "bound": 1.0,
-            "wanted": 5,
-            "deadline": 0.5,
-            "patience": 0.5,
-            "ledger": str(tmp_path / "ledger"),
-            "output": str(tmp_path / "out"),
-            **changes,
-        }
-    )
 
 
 def served(grid, told):
@@ -621,7 +593,7 @@ def test_who_waits_says_for_whom_and_who_is_done_where_the_model_is(
     silent, *others = [node.name for node in nodes]
     nodes[0].fault = "silent"
     expected = " ".join([silent, *others, "site-z"])
-    told = run_settings(tmp_path, nodes=expected, deadline=1.0)
+    told = run_settings(tmp_path, nodes=expected, deadline=3.0)
     served(FakeGrid(nodes), told)
     assert lines_of(caplog, "waiting") == [
         f"headstart: waiting for {silent} (asked), site-z (not online); 4 of 5 uploads are in"
@@ -725,8 +697,8 @@ def test_an_upload_with_which_nothing_can_be_solved_is_named_and_the_last_model_
 
 
 def test_a_refused_upload_is_told_why_and_is_not_in_the_total(experiment, nodes, tmp_path):
-    smallest = min(experiment.clients.values(), key=lambda data: len(data.labels))
-    cap = len(smallest.labels)
+    smallest = min(experiment.clients.values(), key=lambda data: len(data.samples.labels))
+    cap = len(smallest.samples)
     with pytest.raises(HeadstartError, match="collection: expected an upload"):
         served(FakeGrid(nodes), run_settings(tmp_path, samples=cap - 1, ledger=str(tmp_path / "b")))
     results = served(FakeGrid(nodes), run_settings(tmp_path, samples=cap, wanted=1))
@@ -751,12 +723,12 @@ def test_features_of_another_extractor_are_refused(experiment, nodes, tmp_path, 
     assert results.head.digest == digest(kept)
 
 
-def claiming(identity: str, payload: bytes | None = None):
+def claiming(identity: str | None, payload: bytes | None = None):
     """A node that says what made its features, and may send something else."""
 
     def spoil(content: RecordDict) -> RecordDict:
         about = json.loads(content["about"]["json"])
-        about["extractor"] = {"name": identity, "identity": identity}
+        about["extractor"] = identity and {"name": identity, "identity": identity}
         changed = {"about": ConfigRecord({"json": json.dumps(about)})}
         if payload is not None:
             array = Array("uint8", (len(payload),), "headstart.wire", payload)
@@ -764,53 +736,6 @@ def claiming(identity: str, payload: bytes | None = None):
         return RecordDict({**content, **changed})
 
     return spoil
-
-
-def test_a_refused_upload_does_not_say_what_made_the_features(experiment, nodes, tmp_path):
-    """One node that sends rubbish must not make strangers of all others, now or later."""
-    nodes[0].fault = claiming("evil", b"rubbish")
-    told = run_settings(tmp_path, wanted=4)
-    with pytest.raises(HeadstartError, match="expected an upload, got none"):
-        served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
-    for code in ("malformed", "extractor"):  # once more when the honest ones are in
-        results = served(FakeGrid(nodes), told)
-        codes = {(t.client, t.code) for t in results.failures}
-        assert codes == {(nodes[0].name, code)}
-        assert sorted(results.split.clients) == sorted(node.name for node in nodes[1:])
-    assert Registry.open(tmp_path / "ledger" / "nodes.json").extractor is None
-
-
-def test_when_all_are_forgotten_so_is_what_made_their_features(nodes, tmp_path):
-    for node in nodes:
-        node.fault = claiming("old" if node in nodes[:2] else "new")
-    assert len(served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=2)).split.clients) == 2
-    with Ledger.open(tmp_path / "ledger") as ledger:
-        for node in nodes[:2]:
-            ledger.forget(node.name)
-    results = served(FakeGrid(nodes[2:]), run_settings(tmp_path, wanted=3))
-    assert len(results.split.clients) == 3
-    assert not results.failures
-
-
-def test_what_made_the_features_survives_a_crash_after_the_first_upload(
-    nodes, tmp_path, monkeypatch
-):
-    from headstart.deploy.flower import output
-
-    class Cut(Exception):
-        pass
-
-    def cut(*told):
-        raise Cut
-
-    for node, name in zip(nodes, ("one", "two"), strict=False):
-        node.fault = claiming(name)
-    with monkeypatch.context() as patched:
-        patched.setattr(output.Output, "solved", cut)
-        with pytest.raises(Cut):
-            served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
-    results = served(FakeGrid(nodes[:2]), run_settings(tmp_path, wanted=1))
-    assert {(t.client, t.code) for t in results.failures} == {(nodes[1].name, "extractor")}
 
 
 def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_path, caplog):
@@ -827,27 +752,30 @@ def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_pa
     assert len(results.split.clients) == 3
     assert SeedResult.from_json((tmp_path / "out" / "results.json").read_text()) == results
     codes = {t.client: t.code for t in results.failures}
-    assert codes == {nodes[0].name: "malformed", nodes[1].name: "a\\nb"}
+    assert codes == {nodes[0].name: "malformed", nodes[1].name: "failed"}
     said = [line for line in map(caplog.handler.format, caplog.records) if "all is well" in line]
     assert said
     assert all(line.isprintable() for line in said)
 
 
 def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tmp_path):
-    lone = ClientData(np.ones((12, 64)), np.array(["\ud800"] * 12))
+    lone = ClientData(ArraySamples(np.ones((12, 64)), np.array(["\ud800"] * 12)))
     own = tmp_path / "own"
     own.mkdir()
-    bad = Fed3R().measure(lone.features, lone.labels, exact=True, bound=1.0, secret=b"").to_bytes()
-    nodes[0].fault = claiming("x", bad)
+    measured = Fed3R().measure(*lone.samples.read(), exact=True, bound=1.0, secret=b"")
+    nodes[0].fault = claiming(None, measured.to_bytes())
+    text = run_settings(tmp_path, wanted=1, labels="text", ledger=str(tmp_path / "text"))
     with pytest.raises(HeadstartError, match=r"UTF-8.*\[classes\]"):
-        served(FakeGrid(nodes[:1]), run_settings(tmp_path, wanted=1))
+        served(FakeGrid(nodes[:1]), text)
     assert len(served(FakeGrid(nodes[1:]), run_settings(tmp_path, wanted=4)).split.clients) == 4
 
 
 def test_where_sums_are_not_exact_the_servers_bound_holds_as_well(experiment, nodes, tmp_path):
     """features a thousand times as large count a million times."""
     data = experiment.clients[nodes[0].name]
-    large = Fed3R().measure(1000 * data.features, data.labels, secret=b"").to_bytes()
+    large = (
+        Fed3R().measure(1000 * data.samples.features, data.samples.labels, secret=b"").to_bytes()
+    )
 
     def scaled(content: RecordDict) -> RecordDict:
         array = Array("uint8", (len(large),), "headstart.wire", large)
@@ -920,6 +848,7 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
         bound=64.0,
         wanted=2,
         test_data=str(photos / "server" / "photos"),
+        labels="text",
         extractor=str(photos / "server" / "server.onnx"),
     )
     results = served(FakeGrid(nodes), told)
@@ -928,14 +857,13 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
     assert results.accuracy == 1.0
     about = LinearHead.load(photos / "out" / "model.safetensors").provenance["extractor"]
     assert about["name"] == told.extractor  # where `headstart predict` finds it
-    kept = (photos / "ledger" / "nodes.json").read_text()
-    assert "east.onnx" in kept or "west.onnx" in kept
-    assert str(photos) not in kept  # where a node's files are is its own affair
+    for name in ("nodes.json", "contract.json"):  # where files are is their owners' own affair
+        assert str(photos) not in (photos / "ledger" / name).read_text()
 
 
 @pytest.mark.parametrize("name", [None, "", "../server/server.onnx", 3])
 def test_a_clients_word_for_its_extractor_opens_no_file(photos, monkeypatch, name):
-    """Left out, or a path: the server's own tests stop with one line."""
+    """Left out, or a path: what is opened is what the server's own settings name."""
     said = {"identity": "x"} if name is None else {"identity": "x", "name": name}
     monkeypatch.setattr("headstart.deploy.flower.samples._public", lambda extractor: said)
     config = {
@@ -945,9 +873,15 @@ def test_a_clients_word_for_its_extractor_opens_no_file(photos, monkeypatch, nam
         "folder": str(photos / "east" / "private"),
     }
     told = run_settings(
-        photos, dimension=12, bound=64.0, wanted=1, test_data=str(photos / "server" / "photos")
+        photos,
+        dimension=12,
+        bound=64.0,
+        wanted=1,
+        labels="text",
+        test_data=str(photos / "server" / "photos"),
+        extractor=str(photos / "server" / "server.onnx"),
     )
-    with pytest.raises(HeadstartError, match="extractor: expected the clients' by its name"):
+    with pytest.raises(HeadstartError, match=r"expected those of server.onnx .*\[extractor\]"):
         served(FakeGrid([FakeNode("east", config, b"east")]), told)
 
 
@@ -979,7 +913,8 @@ def test_a_forgotten_node_under_a_new_name_needs_the_operators_word(experiment, 
     assert old not in kept
     assert key not in kept
     fewer = experiment.clients[old]
-    fewer = replace(fewer, features=fewer.features[1:], labels=fewer.labels[1:])
+    own = ArraySamples(fewer.samples.features[1:], fewer.samples.labels[1:])
+    fewer = replace(fewer, samples=own)
     write_samples(nodes[0].config["data"], fewer)  # the same bytes would stay out
     results = served(FakeGrid(nodes), run_settings(tmp_path, wanted=5, readmit="alias"))
     assert "alias" in results.split.clients

@@ -208,7 +208,11 @@ def project(root: Path, port: int) -> Story:
     assert late.exit_code == 0, late.output
     data = dict(zip(SITES, ready.clients.values(), strict=True))
     for name, client in {**data, "stranger": data["site-a"]}.items():
-        write_csv(root / "fed" / "nodes" / name / "samples.csv", client.features, client.labels)
+        write_csv(
+            root / "fed" / "nodes" / name / "samples.csv",
+            client.samples.features,
+            client.samples.labels,
+        )
     for name in ("site-a", "site-b", "site-d"):  # the only code these nodes take from anywhere
         with open(root / "fed" / "nodes" / name / "node.toml", "a") as config:
             config.write(f'plugins = "{", ".join(map(str, PLUGINS))}"\n')
@@ -466,9 +470,11 @@ def test_all_four_phases_run_over_flower(tmp_path):
 
 def own_parts(client, name):
     """The client as its node has it: a quarter held out, by the node's own seed."""
-    node = NodeSettings(client=name, data="-", held_out=0.25)
-    train, test = samples._parts(Dataset(name, client.features, client.labels), node)
-    return ClientData(train.features, train.labels, test.features, test.labels)
+    node = NodeSettings(client=name, data="-", folder="-", held_out=0.25)
+    train, test = samples._parts(
+        Dataset(name, client.samples.features, client.samples.labels), node
+    )
+    return ClientData(train.samples, test.samples)
 
 
 def simulated_run(clients, test):

@@ -334,14 +334,14 @@ def test_names_of_nodes_go_too(tmp_path):
     """From the list of a deployed server in the ledger's folder; a mark of the key stays there."""
     path = tmp_path / "ledger"
     ledger, uploads = filled(path, NAMES)
-    nodes, told = path / "nodes.json", {"extractor": {"name": "x"}, "begun": True}
+    nodes = path / "nodes.json"
     keys = {CAT: "c" * 64, DOG: "d" * 64, "fox": "f" * 64}
     with ledger:
-        nodes.write_text(json.dumps({"keys": keys, "gone": ["a mark"], **told}))
+        nodes.write_text(json.dumps({"keys": keys, "gone": ["a mark"]}))
         ledger.forget(CAT)
         gone = sorted(["a mark", ledger.index.mark(keys[CAT])])
         left = {DOG: keys[DOG], "fox": keys["fox"]}
-        assert json.loads(nodes.read_text()) == {"keys": left, "gone": gone, **told}
+        assert json.loads(nodes.read_text()) == {"keys": left, "gone": gone}
         assert traces(path, CAT, uploads[CAT]) == []
         ledger.forget("fox")  # which was seen, but never sent anything
         assert json.loads(nodes.read_text())["keys"] == {DOG: keys[DOG]}

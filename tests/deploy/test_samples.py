@@ -38,12 +38,13 @@ def node(tmp_path):
 
 
 def same(one, two):
-    for name in ("features", "labels", "test_features", "test_labels"):
-        left, right = (getattr(found.client, name) for found in (one, two))
+    for part in ("samples", "test"):
+        left, right = (getattr(found.client, part) for found in (one, two))
         assert (left is None) == (right is None)
         if left is not None:
-            assert left.dtype == right.dtype
-            assert np.array_equal(left, right)
+            for was, now in zip(left.read(), right.read(), strict=True):
+                assert was.dtype == now.dtype
+                assert np.array_equal(was, now)
     return one.extractor == two.extractor
 
 
@@ -52,7 +53,7 @@ def test_many_questions_read_once(node, reads, tmp_path):
     for _ in range(3):
         assert same(first, samples.load_samples(NodeSettings(**node)))
     assert len(reads) == 1
-    assert len(first.client.labels) + len(first.client.test_labels) == 20
+    assert len(first.client.samples.labels) + len(first.client.test.labels) == 20
     assert stat.S_IMODE((tmp_path / "private" / samples._KEPT).stat().st_mode) == 0o600
     samples.load_samples(NodeSettings(**node, small=True))  # what may be sent is another matter
     assert len(reads) == 1
@@ -75,8 +76,8 @@ def test_another_file_at_the_same_place_is_noticed(node, reads, tmp_path):
     os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
     after = samples.load_samples(NodeSettings(**node))
     assert len(reads) == 2
-    assert set(before.client.labels) == {"cat", "dog"}
-    assert set(after.client.labels) == {"cow", "dog"}
+    assert set(before.client.samples.labels) == {"cat", "dog"}
+    assert set(after.client.samples.labels) == {"cow", "dog"}
 
 
 def test_one_more_file_of_a_folder_is_noticed(node, reads, tmp_path):
@@ -85,10 +86,10 @@ def test_one_more_file_of_a_folder_is_noticed(node, reads, tmp_path):
         for i in range(3):
             np.save(tmp_path / "folder" / label / f"{i}.npy", np.full(4, float(i)))
     node = NodeSettings(**{**node, "data": str(tmp_path / "folder"), "held_out": 0.0})
-    assert len(samples.load_samples(node).client.labels) == 6
+    assert len(samples.load_samples(node).client.samples.labels) == 6
     np.save(tmp_path / "folder" / "dog" / "3.npy", np.ones(4))
-    assert len(samples.load_samples(node).client.labels) == 7
-    assert len(samples.load_samples(node).client.labels) == 7
+    assert len(samples.load_samples(node).client.samples.labels) == 7
+    assert len(samples.load_samples(node).client.samples.labels) == 7
     assert len(reads) == 2
 
 
@@ -111,14 +112,6 @@ def test_what_is_damaged_is_read_again(node, reads, tmp_path, damage):
     assert path.read_bytes() == data
 
 
-def test_without_a_private_folder_nothing_is_kept(node, reads, tmp_path):
-    before = set(tmp_path.rglob("*"))
-    for _ in range(2):
-        samples.load_samples(NodeSettings(**{**node, "folder": ""}))
-    assert len(reads) == 2
-    assert set(tmp_path.rglob("*")) == before
-
-
 def test_an_error_is_that_of_the_reader_every_time(node, reads):
     for _ in range(2):
         with pytest.raises(DataError, match="expected samples of client 'nobody'"):
@@ -132,7 +125,7 @@ def test_a_users_own_file_is_never_written_over(node, reads, tmp_path):
     before = place.read_bytes()
     own = NodeSettings(**{**node, "data": str(place), "held_out": 0.0})
     for _ in range(2):
-        assert len(samples.load_samples(own).client.labels) == 4
+        assert len(samples.load_samples(own).client.samples.labels) == 4
     assert place.read_bytes() == before
 
 
@@ -154,7 +147,7 @@ def test_a_node_may_take_both_views_of_its_images(node, tmp_path, monkeypatch):
     assert "views" not in plain.extractor
     assert flip.extractor["views"] == "flip"
     assert flip.extractor["identity"] != plain.extractor["identity"]
-    assert not np.allclose(flip.client.features, plain.client.features)
+    assert not np.allclose(flip.client.samples.features, plain.client.samples.features)
     with pytest.raises(DataError, match="views: expected images, which can be mirrored, got feat"):
         samples.load_samples(NodeSettings(**node, views="flip"))
 

@@ -169,6 +169,34 @@ def test_scripts_are_shell_and_units_say_where_they_are(made):
             assert b"{{" not in path.read_bytes().replace(b"{{}}", b""), path
 
 
+def test_what_was_agreed_is_told_to_the_run_and_to_every_node(tmp_path):
+    """Also to a node that is made later; the list of classes is the project's own copy."""
+    (tmp_path / "mine.txt").write_text("cat\ndog\n")
+    agreed = {"labels": "text", "class_list": str(tmp_path / "mine.txt"), "extractor": "squeezenet"}
+    init(tmp_path / "fed", Plan(("a",), 8, **agreed))
+    (tmp_path / "mine.txt").unlink()
+    add_node(tmp_path / "fed", "late")
+    project = tomllib.loads((tmp_path / "fed/app/pyproject.toml").read_text())
+    run = told(ServerSettings, flatten_dict(project["tool"]["flwr"]["app"]["config"]), "run")
+    assert (run.labels, run.class_list, run.extractor) == ("text", "classes.txt", "squeezenet")
+    assert (tmp_path / "fed/server/classes.txt").read_text() == "cat\ndog\n"
+    for name in ("a", "late"):
+        text = (tmp_path / f"fed/nodes/{name}/node.toml").read_text()
+        node = told(NodeSettings, tomllib.loads(text), "node")
+        assert node == NodeSettings(
+            client=name, data="samples.csv", folder="private", extractor="squeezenet"
+        )
+
+
+def test_what_the_server_and_nodes_write_is_their_owners_alone(made):
+    """Of SuperLink's own state as well, which it makes itself."""
+    for place in ("server", "nodes/site-a"):
+        script = (made / place / "start.sh").read_text()
+        assert script.index("umask 077") < script.index("exec ")
+        (unit,) = (made / place).glob("*.service")
+        assert "UMask=0077" in unit.read_text()
+
+
 def test_one_more_node_and_not_twice(made):
     place = add_node(made, "site-z")
     assert (place / "key").stat().st_mode & 0o777 == 0o600
@@ -284,6 +312,9 @@ def test_a_project_appears_whole_or_not_at_all(tmp_path, monkeypatch):
         ({"deadline": 0}, "deadline"),
         ({"bound": -1.0}, "bound"),
         ({"pipeline": "Fed9R"}, "pipeline"),
+        ({"labels": "colour"}, "labels: expected integer or text"),
+        ({"class_list": "/nowhere/classes.txt"}, "class-list: cannot read"),
+        ({"extractor": 'a"b'}, "extractor: expected a name or a path"),
     ],
 )
 def test_a_plan_is_checked(changes, said):

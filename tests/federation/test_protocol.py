@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
+from headstart.data.samples import ArraySamples
 from headstart.errors import DataError, HeadstartError
 from headstart.federation import steps
 from headstart.federation.engines import open_federation
@@ -62,7 +63,9 @@ def vectors():
     for at, size in enumerate((9, 4, 17, 0, 6, 12, 3)):
         y = rng.integers(3, size=size + 2)
         z = (rng.normal(size=(size + 2, 5)) + y[:, None]).astype(np.float32)
-        found[f"c{at}"] = ClientData(z[:size], y[:size], z[size:], y[size:])
+        found[f"c{at}"] = ClientData(
+            ArraySamples(z[:size], y[:size]), ArraySamples(z[size:], y[size:])
+        )
     return found
 
 
@@ -70,8 +73,10 @@ def images():
     rng = np.random.default_rng(1)
     found = {}
     for at, size in enumerate((5, 3, 4, 6)):
-        x, y = rng.integers(256, size=(size + 2, 8, 8, 3), dtype=np.uint8), np.arange(size + 2) % 3
-        found[f"c{at}"] = ClientData(x[:size], y[:size], x[size:], y[size:])
+        x, y = rng.integers(256, size=(size + 2, 3, 8, 8), dtype=np.uint8), np.arange(size + 2) % 3
+        found[f"c{at}"] = ClientData(
+            ArraySamples(x[:size], y[:size]), ArraySamples(x[size:], y[size:])
+        )
     return found
 
 
@@ -101,7 +106,10 @@ def federation(kind, request):
 
 
 def pooled(data):
-    samples = [client.features for client in data.values()], [c.labels for c in data.values()]
+    samples = (
+        [client.samples.features for client in data.values()],
+        [c.samples.labels for c in data.values()],
+    )
     return hs.Fed3R().measure(*map(np.concatenate, samples), exact=True)
 
 
@@ -140,7 +148,7 @@ def test_counts_are_those_of_the_labels(federation):
     data = vectors()
     for _ in range(2):  # a store that holds everybody's measurements answers by itself
         for answer in federation.answers(steps.counts()):
-            labels = np.concatenate([data[name].labels for name in answer.clients])
+            labels = np.concatenate([data[name].samples.labels for name in answer.clients])
             statistic = answer.statistic
             counted = dict(zip(statistic.classes.tolist(), statistic.counts.tolist(), strict=True))
             assert Counter({k: n for k, n in counted.items() if n}) == Counter(labels.tolist())
@@ -278,15 +286,13 @@ def test_a_step_through_a_network_is_that_step_on_its_features(kind, request):
     data, model, params = images(), build(SPEC), initial(build(SPEC), None, 3)
 
     def looked(samples):
-        return features_of(model, params, samples)
+        return ArraySamples(features_of(model, params, samples), samples.labels)
 
     extracted = {
-        name: replace(
-            client, features=looked(client.features), test_features=looked(client.test_features)
-        )
+        name: replace(client, samples=looked(client.samples), test=looked(client.test))
         for name, client in data.items()
     }
-    bound = bound_for(np.concatenate([client.features for client in extracted.values()]))
+    bound = bound_for(np.concatenate([client.samples.features for client in extracted.values()]))
     network, arrays = SPEC.plain(), extractor_arrays(SPEC, params)
     federation, plain = MAKE[kind](data), Simulator(extracted)
     measure = steps.measure(hs.Fed3R(), exact=True, bound=bound)

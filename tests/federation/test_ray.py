@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headstart import HeadstartError, heads, registry
+from headstart.data.samples import ArraySamples
 from headstart.errors import DataError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, tallies
@@ -26,7 +27,7 @@ def clients(count=7, dimension=5, classes=3, seed=0):
         size = int(rng.integers(3, 30))
         y = rng.integers(0, classes, size)
         z = rng.normal(size=(size, dimension)).astype(np.float32) + y[:, None]
-        held[f"c{at}"] = ClientData(z, y, z[:2], y[:2])
+        held[f"c{at}"] = ClientData(ArraySamples(z, y), ArraySamples(z[:2], y[:2]))
     return held
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headstart.federation import protocol
+from headstart.data.samples import ArraySamples
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import (
     ClientData,
@@ -23,15 +23,14 @@ SIZES = (3, 0, 7, 1, 12, 5)
 def clients():
     rng = np.random.default_rng(0)
     return {
-        f"c{k}": ClientData(rng.normal(size=(n, 4)), rng.integers(3, size=n))
+        f"c{k}": ClientData(ArraySamples(rng.normal(size=(n, 4)), rng.integers(3, size=n)))
         for k, n in enumerate(SIZES)
     }
 
 
 @pytest.fixture
-def work(monkeypatch):
+def work(registered):
     """Two steps: a sum of all clients, and an answer from each. Both use memory and secrets."""
-    monkeypatch.setattr(protocol, "STEPS", dict(protocol.STEPS))
     calls = []
 
     @register_together("adding", Vectors, fused=True)
@@ -40,8 +39,10 @@ def work(monkeypatch):
         answers = []
         for client in data.values():
             client.memory["visits"] = client.memory.get("visits", np.zeros(1)) + 1
-            row = client.features.sum(axis=0) * params["by"] + words["more"] * len(client.labels)
-            numbers = np.array([len(client.labels), client.secret[0], client.memory["visits"][0]])
+            row = client.samples.features.sum(axis=0) * params["by"] + words["more"] * len(
+                client.samples
+            )
+            numbers = np.array([len(client.samples), client.secret[0], client.memory["visits"][0]])
             answers.append(Vectors(row[None].astype(np.float32), numbers))
         whole = Vectors.total(answers)
         yield tuple(data), Vectors(whole.vectors.astype(np.float32), whole.numbers)
@@ -49,9 +50,9 @@ def work(monkeypatch):
     @register_together("each", Tally)
     def each(data, params, words):
         calls.append(len(data))
-        for name in sorted(data, key=lambda n: -len(data[n].labels)):  # in an order of its own
+        for name in sorted(data, key=lambda n: -len(data[n].samples)):  # in an order of its own
             client = data[name]
-            yield (name,), Tally(np.array([len(client.labels), client.features.sum()]))
+            yield (name,), Tally(np.array([len(client.samples), client.samples.features.sum()]))
 
     return calls
 
@@ -88,7 +89,7 @@ def test_answers_of_each_are_each_ones_own(work):
         found = tallies(sim, Step("each"))
         assert list(found) == list(data)
         for name, client in data.items():
-            assert found[name].tolist() == [len(client.labels), client.features.sum()]
+            assert found[name].tolist() == [len(client.samples), client.samples.features.sum()]
         some = list(sim.answers(Step("each"), cohort=["c4", "c1"]))
         assert {answer.clients for answer in some} == {("c4",), ("c1",)}
         assert all(answer.up == len(answer.statistic.to_bytes()) for answer in some)
@@ -113,5 +114,5 @@ def test_groups_of_which_only_the_sum_is_seen_do_the_same_work(work):
 def test_the_work_of_one_client_has_the_same_name(work):
     client = clients()["c0"]
     alone = perform(Step("each"), client, {})
-    assert alone.values.tolist() == [3, client.features.sum()]
+    assert alone.values.tolist() == [3, client.samples.features.sum()]
     assert step_kind("each").together is not None

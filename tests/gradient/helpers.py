@@ -165,11 +165,14 @@ class Hand:
     rates: list[float] = field(default_factory=list)  # of a server that chooses them
 
     def size(self, who):
-        return len(self.data[who].labels)
+        return len(self.data[who].samples.labels)
 
     def gradient(self, who, at, rows=slice(None)):
         """∇ of the mean cross-entropy of softmax((W·a·x + b)/T)."""
-        x, y = self.data[who].features[rows, 0].astype(np.float64), self.data[who].labels[rows]
+        x, y = (
+            self.data[who].samples.features[rows, 0].astype(np.float64),
+            self.data[who].samples.labels[rows],
+        )
         a, w, b = at[0], at[1:3], at[3:]
         slope = softmax((a * x[:, None] * w + b) / self.temperature)
         slope[np.arange(len(y)), y] -= 1
@@ -212,9 +215,15 @@ class Turned(Hand):
 
     def gradient(self, who, at, rows=slice(None), of=None):
         """∇ of the mean of an objective."""
-        x, y = self.data[who].features[rows].astype(np.float64), self.data[who].labels[rows]
+        x, y = (
+            self.data[who].samples.features[rows].astype(np.float64),
+            self.data[who].samples.labels[rows],
+        )
         v = at[6:12].reshape(3, 2)
-        (f, z), counts = self.through(at, x), np.bincount(self.data[who].labels, minlength=3)
+        (f, z), counts = (
+            self.through(at, x),
+            np.bincount(self.data[who].samples.labels, minlength=3),
+        )
         last = self.memory.get(who, {}).get("last", self.start)
         others = [self.through(model, x) for model in (self.start, last)]
         slopes = Slopes(f, z, v, y, counts, *others)

@@ -11,11 +11,12 @@ from torch.nn import functional as F
 
 from headstart import DataError, Fed3R, HeadstartError
 from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData, tallies
 from headstart.federation.simulator import Simulator, secret_of
 from headstart.gradient import diagnose, engine, models, networks, steps
 from headstart.gradient import home as at_home_
-from headstart.gradient.engine import Group, Samples, Training
+from headstart.gradient.engine import Group, Training, TrainingSet
 from headstart.gradient.flops import extractor_flops
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.loop import Plan, begin, one_round
@@ -63,7 +64,9 @@ def test_a_client_alone_trains_to_the_same_bits_whatever_the_threads():
     """Small work has one thread of torch's own BLAS too, also where numpy's is limited."""
     rng = np.random.default_rng(0)
     data = {
-        "a": ClientData(rng.normal(size=(232, 64)).astype(np.float32), rng.integers(10, size=232))
+        "a": ClientData(
+            ArraySamples(rng.normal(size=(232, 64)).astype(np.float32), rng.integers(10, size=232))
+        )
     }
     job, before, found = (
         Job("fedavg", Spec(10, 64), Training(rate=0.1)),
@@ -185,7 +188,9 @@ def test_zeros_added_to_a_product_change_no_bit():
 def group_of(sizes, **how):
     return Group(
         [
-            Samples(np.arange(n)[:, None] + 100.0 * k, np.arange(n), b"%d" % k, **how)
+            TrainingSet(
+                ArraySamples(np.arange(n)[:, None] + 100.0 * k, np.arange(n)), b"%d" % k, **how
+            )
             for k, n in enumerate(sizes)
         ]
     )
@@ -221,7 +226,7 @@ def test_every_epoch_has_every_sample_once(batch):
 
 def test_the_order_depends_on_the_secret_and_the_key():
     def order(secret, *key):
-        own = Samples(np.arange(9)[:, None], np.zeros(9, np.int64), secret)
+        own = TrainingSet(ArraySamples(np.arange(9)[:, None], np.zeros(9, np.int64)), secret)
         return [batch.x.flatten().tolist() for _, batch in Group([own]).batches(1, 4, *key)]
 
     assert order(b"a", 1, 0) == order(b"a", 1, 0)
@@ -243,11 +248,11 @@ def test_the_gradient_of_all_samples_is_the_mean_of_theirs(piece, monkeypatch):
         layer.load_state_dict({n[5:]: torch.from_numpy(a) for n, a in params.items()})
         for client in data.values():
             slopes = np.zeros(12)
-            for x, y in zip(client.features, client.labels, strict=True):
+            for x, y in zip(client.samples.features, client.samples.labels, strict=True):
                 layer.zero_grad()
                 F.cross_entropy(layer(torch.from_numpy(x)), torch.tensor(int(y))).backward()
                 slopes += flat({"w": layer.weight.grad, "b": layer.bias.grad}, ("w", "b"))
-            expected += slopes / max(1, len(client.labels))
+            expected += slopes / max(1, len(client.samples.labels))
         assert asked.numbers.tolist() == [3.0]
         np.testing.assert_allclose(asked.vectors[0], expected, rtol=1e-5, atol=1e-6)
 
@@ -259,7 +264,7 @@ def sgd(module, loss, data, batches, training):
     """torch's own SGD over these batches."""
     how = {"lr": training.rate, "momentum": training.momentum, "weight_decay": training.decay}
     optimizer = torch.optim.SGD(module.parameters(), **how)
-    x, y = torch.from_numpy(data.features), torch.from_numpy(data.labels)
+    x, y = map(torch.from_numpy, data.samples.read())
     for rows in batches:
         optimizer.zero_grad()
         loss(module(x[rows]), y[rows]).backward()
@@ -281,11 +286,11 @@ def test_fedavg_on_a_head_is_a_loop_of_torch(momentum, temperature):
         for who in plan.cohort(list(data), t):
             layer, own = nn.Linear(3, 3), data[who]
             layer.load_state_dict({name[5:]: array for name, array in model.items()})
-            batches = shuffle(secret_of(7, who), len(own.labels), 2, 4, t, 0)
+            batches = shuffle(secret_of(7, who), len(own.samples.labels), 2, 4, t, 0)
             sgd(layer, lambda z, y: F.cross_entropy(z / temperature, y), own, batches, training)
             for name, array in layer.state_dict().items():
-                total[f"head.{name}"] += len(own.labels) * array
-            weight += len(own.labels)
+                total[f"head.{name}"] += len(own.samples.labels) * array
+            weight += len(own.samples.labels)
         model = {name: array / weight for name, array in total.items()}
     assert_close(state.params, {name: array.numpy() for name, array in model.items()})
 
@@ -326,8 +331,8 @@ def test_patience_ends_a_training_that_no_longer_learns():
     start = initial(job.model, None, 5)
     losses = []
     for own in data.values():
-        z = torch.from_numpy(own.features @ start["head.weight"].T + start["head.bias"])
-        losses.append(F.cross_entropy(z, torch.from_numpy(own.labels)).item())
+        z = torch.from_numpy(own.samples.features @ start["head.weight"].T + start["head.bias"])
+        losses.append(F.cross_entropy(z, torch.from_numpy(own.samples.labels)).item())
     assert first.best == pytest.approx(np.mean(losses), rel=1e-6)
 
 
@@ -375,11 +380,11 @@ def trained_alone(job, params, data, batches):
         momentum=job.training.momentum,
         weight_decay=job.training.decay,
     )
-    x = torch.from_numpy(data.features.transpose(0, 3, 1, 2) / 255.0).float()
+    x = torch.from_numpy(data.samples.features / 255.0).float()
     for rows in batches:
         module.extractor.train(job.spec.batch_norm != "frozen" and len(rows) > 1)
         optimizer.zero_grad()
-        F.cross_entropy(module(x[rows]), torch.from_numpy(data.labels[rows])).backward()
+        F.cross_entropy(module(x[rows]), torch.from_numpy(data.samples.labels[rows])).backward()
         optimizer.step()
     return {n: a.numpy() for n, a in module.state_dict().items() if n in params}
 
@@ -393,9 +398,9 @@ def test_batch_norm_is_torchs_under_every_policy(policy, train):
     state, memories = run(job, PICTURES, Plan(rounds=1, clients=3), seed=1)
     ends = {}
     for who, own in PICTURES.items():
-        batches = shuffle(secret_of(1, who), len(own.labels), 1, 4, 0, 0)
+        batches = shuffle(secret_of(1, who), len(own.samples.labels), 1, 4, 0, 0)
         ends[who] = trained_alone(job, start, own, batches)
-    sizes = {who: len(own.labels) for who, own in PICTURES.items()}
+    sizes = {who: len(own.samples.labels) for who, own in PICTURES.items()}
     average = {
         name: sum(n * ends[who][name] for who, n in sizes.items()) / sum(sizes.values())
         for name in start
@@ -457,7 +462,8 @@ def test_methods_that_look_elsewhere_keep_statistics_sound(name):
     state, _ = run(job, PICTURES, plan, federation=one)
     means, variances = (state.params[name] for name in STATISTICS)
     assert (variances > 0).all()
-    x = np.concatenate([c.features for c in PICTURES.values()]).reshape(-1, 3) / 255.0
+    x = np.concatenate([c.samples.features for c in PICTURES.values()])
+    x = x.transpose(0, 2, 3, 1).reshape(-1, 3) / 255.0
     mixed = x @ state.params["extractor.mix.weight"][:, :, 0, 0].T
     inside = mixed + state.params["extractor.mix.bias"]
     assert (means > np.minimum(inside.min(axis=0), 0) - 0.1).all()
@@ -488,7 +494,7 @@ def test_batch_norm_sees_no_more_than_its_half():
     model = Model(replace(NORMED, batch_norm="average"))
     start = {n: torch.from_numpy(a)[None] for n, a in initial(model, None, 5).items()}
     own = PICTURES["c00"]
-    x, y = model.inputs(own.features)[None], torch.from_numpy(own.labels)[None]
+    x, y = model.inputs(own.samples.features)[None], torch.from_numpy(own.samples.labels)[None]
     learned = [name for name in start if name not in STATISTICS]
     found = []
     for batch in (
@@ -551,11 +557,12 @@ def test_a_published_network_trains_and_sees_normalized_images():
     assert all(np.array_equal(start[n], state.params[n]) for n in job.model.statistics)
     assert len(memories["c00"]["personal"]) == sum(start[n].size for n in job.model.statistics)
     usual = NETWORKS["mobilenet_v2"].preprocess
-    x = (data["c00"].features / 255.0 - usual.mean) / usual.std
+    x = data["c00"].samples.features.transpose(0, 2, 3, 1)
+    x = (x / 255.0 - usual.mean) / usual.std
     module = networks.module_of("mobilenet_v2").eval()
     expected = module(torch.from_numpy(x.transpose(0, 3, 1, 2)).float())
     tensors = {name: torch.from_numpy(array)[None] for name, array in start.items()}
-    found = job.model.features(tensors, job.model.inputs(data["c00"].features)[None])
+    found = job.model.features(tensors, job.model.inputs(data["c00"].samples.features)[None])
     torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -572,7 +579,7 @@ def at_work(sizes=(12, 5, 1, 0), seed=3):
         y = rng.choice(CLASSES[: 2 + k % 3], n + 8)
         x = (rng.normal(size=(n + 8, 3)) + y[:, None] / 3).astype(np.float32)
         y[-1] = 100
-        data[f"c{k}"] = ClientData(x[:n], y[:n], x[n:], y[n:])
+        data[f"c{k}"] = ClientData(ArraySamples(x[:n], y[:n]), ArraySamples(x[n:], y[n:]))
     return data
 
 
@@ -600,14 +607,14 @@ def test_before_is_the_plain_accuracy(together, oll):
     for who, (tested, hits) in found.items():
         own = data[who]
         assert hits.shape == (1, 3)
-        if not len(own.labels):
+        if not len(own.samples.labels):
             assert not tested.any()
             assert not hits.any()
             continue
-        scores = head_scores(params, own.test_features)
+        scores = head_scores(params, own.test.features)
         if oll:
-            scores[:, ~np.isin(CLASSES, own.labels)] = -np.inf
-        right = CLASSES[scores.argmax(axis=1)] == own.test_labels
+            scores[:, ~np.isin(CLASSES, own.samples.labels)] = -np.inf
+        right = CLASSES[scores.argmax(axis=1)] == own.test.labels
         assert tested.tolist() == [8, 0, 0]
         assert hits[0].tolist() == [right.sum(), 0, 0]
 
@@ -623,11 +630,11 @@ def test_fedgela_is_tested_at_home_with_the_clients_own_frame(together, oll):
     assert any((hits[0] != plain[who][1][0]).any() for who, (_, hits) in found.items())
     for who in ("c0", "c1", "c2"):
         own = data[who]
-        shares = np.array([(own.labels == one).mean() for one in CLASSES])
-        scores = 4 * shares * head_scores(params, own.test_features)
+        shares = np.array([(own.samples.labels == one).mean() for one in CLASSES])
+        scores = 4 * shares * head_scores(params, own.test.features)
         if oll:
             scores[:, shares == 0] = -np.inf
-        right = CLASSES[scores.argmax(axis=1)] == own.test_labels
+        right = CLASSES[scores.argmax(axis=1)] == own.test.labels
         assert found[who][1][:, 0].tolist() == [right.sum()] * 2
 
 
@@ -640,10 +647,13 @@ def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
     optimizer = torch.optim.SGD(
         layer.parameters(), lr=t.rate, momentum=t.momentum, weight_decay=t.decay
     )
-    x, y = torch.from_numpy(own.features), torch.from_numpy(np.searchsorted(CLASSES, own.labels))
+    x, y = (
+        torch.from_numpy(own.samples.features),
+        torch.from_numpy(np.searchsorted(CLASSES, own.samples.labels)),
+    )
     mask = torch.zeros(4)
     if oll:
-        mask[torch.from_numpy(~np.isin(CLASSES, own.labels))] = -torch.inf
+        mask[torch.from_numpy(~np.isin(CLASSES, own.samples.labels))] = -torch.inf
     found = []
     for epoch in range(epochs):
         for rows in shuffle(secret_of(6, who), len(y), 1, t.batch, -2, epoch):
@@ -661,7 +671,7 @@ def stages(monkeypatch, job, home, data, params, **how):
     found, hits = {}, at_home_.Tested.hits
 
     def watched(self, job, own, mask):
-        who = next(w for w, c in data.items() if c.test_features is self.parts[0][0])
+        who = next(w for w, c in data.items() if c.test.features is self.own.features)
         model = {name: array[0].numpy().copy() for name, array in own.items()}
         found.setdefault(who, []).append(model)
         return hits(self, job, own, mask)
@@ -738,9 +748,9 @@ def test_classes_a_client_lacks_are_never_predicted_and_move_by_decay_alone(monk
     found = stages(monkeypatch, job, home, data, params)
     for who, models_ in found.items():
         own = data[who]
-        absent = ~np.isin(CLASSES, own.labels)
+        absent = ~np.isin(CLASSES, own.samples.labels)
         assert absent.any()
-        a_epoch = -(-len(own.labels) // 4)
+        a_epoch = -(-len(own.samples.labels) // 4)
         for epoch in (1, 2):
             left = (1 - 0.3 * 0.01) ** (epoch * a_epoch)
             for name, array in models_[epoch].items():
@@ -767,13 +777,13 @@ def test_the_outside_test_set_is_split_into_local_and_absent_classes(monkeypatch
     models_ = stages(monkeypatch, JOB, home, data, params, outside=(x, y), together=together)
     for who in models_:
         tested, hits = found[who]
-        local = np.isin(y, data[who].labels)
+        local = np.isin(y, data[who].samples.labels)
         assert tested.tolist() == [8, local.sum(), (~local).sum()]
         assert hits.shape == (1 + 3, 3)
         for row, model in zip(hits, models_[who], strict=True):
             right = CLASSES[head_scores(model, x).argmax(axis=1)] == y
-            own = CLASSES[head_scores(model, data[who].test_features).argmax(axis=1)]
-            plain = (own == data[who].test_labels).sum()
+            own = CLASSES[head_scores(model, data[who].test.features).argmax(axis=1)]
+            plain = (own == data[who].test.labels).sum()
             assert row.tolist() == [plain, (right & local).sum(), (right & ~local).sum()]
     tested, hits = found["c3"]  # no samples, no classes, no tests
     assert hits.shape == (4, 3)
@@ -803,8 +813,8 @@ def test_clients_begin_at_home_with_the_model_they_keep(monkeypatch):
         for who, client in data.items():
             layer = nn.Linear(3, 4)
             layer.load_state_dict({n[5:]: torch.from_numpy(a.copy()) for n, a in start.items()})
-            y = torch.from_numpy(np.searchsorted(CLASSES, client.labels))
-            F.cross_entropy(layer(torch.from_numpy(client.features)), y).backward()
+            y = torch.from_numpy(np.searchsorted(CLASSES, client.samples.labels))
+            F.cross_entropy(layer(torch.from_numpy(client.samples.features)), y).backward()
             slopes = {"head.weight": layer.weight.grad, "head.bias": layer.bias.grad}
             stepped = {n: start[n] - length * slopes[n].numpy() for n in start}
             assert_close(found[who][0], stepped)  # of length α or the inner rate, not η
@@ -824,8 +834,8 @@ def test_a_pull_at_home_is_to_the_clients_own_part(monkeypatch):
         scale = torch.from_numpy(start["extractor.scale"].copy()).requires_grad_()
         own = torch.from_numpy(client.memory["personal"].copy()).requires_grad_()
         begun = [scale.detach().clone(), own.detach().clone()]
-        x = torch.from_numpy(client.features[:, 0])
-        y = torch.from_numpy(np.searchsorted(CLASSES, client.labels))
+        x = torch.from_numpy(client.samples.features[:, 0])
+        y = torch.from_numpy(np.searchsorted(CLASSES, client.samples.labels))
         for rows in shuffle(secret_of(6, who), len(y), 1, 4, -1):
             logits = scale * x[rows, None] * own[:4] + own[4:]
             slopes = torch.autograd.grad(F.cross_entropy(logits, y[rows]), [scale, own])
@@ -857,17 +867,20 @@ def test_a_vector_of_parameters_goes_both_ways():
 
 def test_a_training_begins_with_a_closed_form_head():
     data = vectors((40,))["c00"]
-    head = Fed3R().solve(Fed3R().measure(data.features, data.labels))
+    head = Fed3R().solve(Fed3R().measure(*data.samples.read()))
     params = initial(Model(Spec(3, 3)), head, 0)
-    found = head_scores(params, data.features)
-    np.testing.assert_allclose(found, head.scores(data.features), rtol=1e-5, atol=1e-6)
+    found = head_scores(params, data.samples.features)
+    np.testing.assert_allclose(found, head.scores(data.samples.features), rtol=1e-5, atol=1e-6)
     with pytest.raises(HeadstartError, match="head: expected classes × dimension"):
         initial(Model(Spec(4, 3)), head, 0)
 
 
 def test_labels_may_be_any_and_strangers_are_named():
     data = vectors((9, 5))
-    text = {w: replace(c, labels=np.array(["a", "b", "c"])[c.labels]) for w, c in data.items()}
+    text = {
+        w: replace(c, samples=c.samples.relabelled(np.array(["a", "b", "c"])[c.samples.labels]))
+        for w, c in data.items()
+    }
     job = Job("fedavg", Spec(3, 3))
     start = begin(job, initial(job.model, None, 5))
     plan = Plan(clients=2)
@@ -950,11 +963,8 @@ MISTAKES = {
     r"features: expected n×3, got shape \(4, 5\)": lambda: Model(Spec(3, 3)).inputs(
         np.zeros((4, 5))
     ),
-    r"images: expected n×h×w×3 bytes, got shape \(2, 3, 8, 8\)": lambda: Model(NORMED).inputs(
-        np.zeros((2, 3, 8, 8), np.uint8)
-    ),
-    "images: expected 3·side² pixels a row, got 10": lambda: Model(NORMED).inputs(
-        np.zeros((2, 10))
+    r"images: expected n×3×h×w bytes, got shape \(2, 8, 8, 3\)": lambda: Model(NORMED).inputs(
+        np.zeros((2, 8, 8, 3), np.uint8)
     ),
 }
 

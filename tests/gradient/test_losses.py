@@ -302,11 +302,11 @@ def test_a_term_of_weight_zero_costs_and_changes_nothing(term):
 def test_fedgela_is_fedbabu_for_clients_with_equal_counts():
     data = vectors((9,) * 4)
     for client in data.values():
-        client.labels[:] = np.arange(9) % 3
+        client.samples.labels[:] = np.arange(9) % 3
     plan = Plan(rounds=2, clients=3)
     scaled, _ = run(Job("fedgela", TURN, QUICK, "extractor"), fresh(data), plan)
     plain, _ = run(Job("fedbabu", TURN, QUICK, "extractor"), fresh(data), plan)
     assert_close(scaled.params, plain.params)
-    data["c00"].labels[:] = 0
+    data["c00"].samples.labels[:] = 0
     other, _ = run(Job("fedgela", TURN, QUICK, "extractor"), data, plan)
     assert not np.allclose(other.params["extractor.turn"], plain.params["extractor.turn"])

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import DataError, HeadstartError
+from headstart.data.samples import ArraySamples
+from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan, begin, one_round
@@ -44,7 +46,7 @@ def test_a_step_by_hand():
     data, training = vectors((6,), 3, 2), Training(rate=0.3, batch=6, decay=0.01)
     start = initial(Model(SPEC), None, 5)
     own = data["c00"]
-    x, y = own.features[:, 0].astype(np.float64), own.labels
+    x, y = own.samples.features[:, 0].astype(np.float64), own.samples.labels
     omega, beta = RandomFeatures(*MAP).frequencies(1)
     a = float(start["extractor.scale"][0])
     w, b = (start[f"head.{name}"].astype(np.float64) for name in ("weight", "bias"))
@@ -85,7 +87,10 @@ def test_other_algorithms_train_through_it_too(name):
 def test_kept_features_and_an_extractor_that_stands_still_train_the_same_head():
     """Mapped once by NumPy, or every time by torch: one head, to float32 rounding."""
     data = vectors((6, 9), 3, 2)
-    kept = {who: replace(own, features=own.features[:, :1] * 1.5) for who, own in data.items()}
+    kept = {
+        who: ClientData(ArraySamples(1.5 * own.samples.features[:, :1], own.samples.labels))
+        for who, own in data.items()
+    }
     ends = []
     for spec, clients in ((SPEC, data), (replace(SPEC, network=None), kept)):
         job = Job("fedavg", spec, Training(rate=0.1, batch=4), "head")
@@ -101,9 +106,9 @@ def test_closed_forms_receive_the_features_and_map_them_themselves():
     spec = Spec(3, 20, network="small_cnn", feature_map=(20, 1.0, 0))
     model, plain = Model(spec), Model(Spec(3, 128, network="small_cnn"))
     params = initial(plain, None, 0)
-    pixels = images((5,))["c00"].features
+    pixels = images((5,))["c00"].samples
     assert_same({"": features_of(model, params, pixels)}, {"": features_of(plain, params, pixels)})
-    assert features_of(model, params, pixels[:0]).shape == (0, 128)
+    assert features_of(model, params, pixels.first(0)).shape == (0, 128)
     assert model.shapes["head.weight"] == (3, 20)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import ETF, LDA, DataError, Fed3R, FedCOF, FedNCM
+from headstart.data.samples import ArraySamples
 from headstart.federation.simulator import Simulator
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.refit import (
@@ -61,15 +62,15 @@ def asked(federation, total, head, round_, cohort=None):
 
 def measured(client, head, round_):
     """What a client's statistic is in a round, by hand."""
-    features = features_of(build(SPEC), network(round_), client.features)
-    return packed(head.measure(features, client.labels), CLASSES)
+    features = features_of(build(SPEC), network(round_), client.samples)
+    return packed(head.measure(features, client.samples.labels), CLASSES)
 
 
 def assert_total(total, data, head, visits):
     """The sum of every client's statistic of the round of its last accepted visit."""
     expected = sum(measured(data[name], head, round_) for name, round_ in visits.items())
     np.testing.assert_allclose(total.vector, expected, atol=1e-9)
-    counted = sum(len(data[name].labels) for name in visits)
+    counted = sum(len(data[name].samples) for name in visits)
     assert total.vector[-3:].sum() == pytest.approx(counted)
 
 
@@ -103,7 +104,7 @@ def test_a_client_that_comes_again_with_other_samples_changes_the_total_by_that(
     federation = Simulator(data)
     total = RunningTotal().accepted(asked(federation, RunningTotal(), head, 0))
     rest = federation.data["c02"]
-    data["c02"] = replace(rest, features=rest.features[:3], labels=np.array([2, 2, 2]))
+    data["c02"] = replace(rest, samples=rest.samples.first(3).relabelled(np.array([2, 2, 2])))
     total = total.accepted(asked(federation, total, head, 1))
     assert_total(total, data, head, dict.fromkeys(data, 1))
 
@@ -152,10 +153,10 @@ def test_the_head_of_the_total_is_the_head_of_the_pooled_samples(head):
     data = vectors(SIZES)
     total = RunningTotal().accepted(asked(Simulator(data), RunningTotal(), head, 2))
     found = head.solve(total.statistic(head, CLASSES, 2))
-    x, y = (
-        np.concatenate([getattr(c, at) for c in data.values()]) for at in ("features", "labels")
-    )
-    pooled = head.solve(head.measure(features_of(build(SPEC), network(2), x), y))
+    held = zip(*(client.samples.read() for client in data.values()), strict=True)
+    pool = ArraySamples(*map(np.concatenate, held))
+    features = features_of(build(SPEC), network(2), pool)
+    pooled = head.solve(head.measure(features, pool.labels))
     np.testing.assert_allclose(found.weights, pooled.weights, rtol=1e-6, atol=1e-9)
 
 

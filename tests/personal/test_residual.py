@@ -197,7 +197,7 @@ def test_samples_of_unknown_classes_are_left_aside():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda m, z, y: (m, z[:3], y[:2]), r"labels: expected one a sample \(3\), got 2"),
+        (lambda m, z, y: (m, z[:3], y[:2]), r"labels: expected one per sample \(3\), got 2"),
         (lambda m, z, y: (m, z[:2], ["a", "b"]), "labels: expected classes like"),
         (lambda m, z, y: (m, z[:2], [98, 99]), "expected samples of the head's classes, got none"),
         (lambda m, z, y: (m, z[:2, :3], y[:2]), "features: expected dimension 6, got 3"),

@@ -160,7 +160,7 @@ def test_yaml_form():
         {"train": "fedavg", "part": "head", "rounds": 50},
         "oll",
         {"personal": "fedsim", "part": "extractor"},
-        {"closed": "prior", "a": 1},
+        {"closed_form": "prior", "a": 1},
         {"full": "sgd", "part": "head", "epochs": 25},
     ]
     said = yaml.safe_load("[{init: none}, {train: fedavg, part: ψ, rounds: 50, refit: fed3r}]")
@@ -208,7 +208,7 @@ def pipelines(draw):
     partly = draw(st.lists(training(PersonalizePartly, "personal", ALGORITHMS), max_size=2))
     if draw(st.booleans()):
         partly.insert(draw(st.integers(0, len(partly))), closed("oll"))
-    chosen = draw(st.lists(names("closed", PERSONAL), unique=True))
+    chosen = draw(st.lists(names("closed_form", PERSONAL), unique=True))
     alone = [closed(name, **draw(plain_settings)) for name in chosen]
     last = draw(st.lists(training(PersonalizeFully, "full", PERSONAL), max_size=2))
     return Pipeline(draw(initial()), *trained, *partly, *alone, *last)
@@ -318,7 +318,7 @@ def test_any_text_is_a_pipeline_or_one_kind_of_error(text):
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-fields = st.sampled_from(["init", "train", "full", "closed", "part", "rounds", "refit", "a", "oll"])
+fields = st.sampled_from(["init", "train", "full", "closed_form", "part", "rounds", "refit", "oll"])
 anything = st.recursive(
     scalars | fields | st.sampled_from([*HEADS, *ALGORITHMS]),
     lambda inner: (
@@ -347,7 +347,7 @@ def test_any_yaml_is_a_pipeline_or_one_kind_of_error(told):
         ([{"init": "fed3r", "train": "fedavg"}], "expected a mapping with one of init, train"),
         ([{"train": "fedavg-50"}], "expected the name of a method, got 'fedavg-50'"),
         ([{"train": "oll"}], "which means something else"),
-        ([{"closed": "oll", "a": 1}], "expected the name of a setting"),
+        ([{"closed_form": "oll", "a": 1}], "expected the name of a setting"),
         ([{"train": "fedavg", "rounds": True}], "from 1, got True"),
         ([{"train": "fedavg", "part": "tail"}], "got 'tail'"),
         ([{"init": "fed3r", "a": [1]}], "a: expected a finite number"),

@@ -16,19 +16,20 @@ import torch
 from PIL import Image
 
 from headstart import Fed3R, Fed3RRandomFeatures, FedNCM, HeadstartError, LinearHead
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient import refit
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import tensors
-from headstart.pipeline import training
+from headstart.pipeline import local, training
 from headstart.pipeline.checkpoint import Checkpoint
 from headstart.pipeline.config import dump_config, make_config, parsed
 from headstart.pipeline.context import ModelState
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.local import planned
-from headstart.pipeline.run import run_config, simulate
+from headstart.pipeline.run import check_pipeline, run_config, simulate
 
 DIGITS = {
     "data": "digits",
@@ -231,6 +232,44 @@ def test_rates_inside_a_method_follow_the_learning_rate_unless_they_are_given(
     assert own(results) > shared(results) - 0.005
 
 
+def test_the_settings_of_trainings_are_in_the_result_as_they_were_used(
+    digits, pictures, monkeypatch
+):
+    used, begin, evaluate = [], training.begin, local.evaluate
+
+    def begun(job, params):
+        used.append(job.training.rate)
+        return begin(job, params)
+
+    def alone(context, state, job=None, home=None):
+        used.extend([job.training.rate] if job else [])
+        evaluate(context, state, job, home)
+
+    monkeypatch.setattr(training, "begin", begun)
+    monkeypatch.setattr(local, "evaluate", alone)
+    cases = [
+        (digits, "Fed3R + FedAvg-1(ψ) + FP-2(ψ)", {"lr": 0.001, "epochs": 1, "batch": 50}),
+        (digits, "OLL(none + pFedMe-1) + FP-3", {"lr": 0.1, "inner_rate": 0.1}),
+        (digits, "Fed3R + FedProx-1(lr=0.3, mu=2)", {"lr": 0.3, "mu": 2}),
+        (pictures, "Fed3R-FT(FedAvg-1(f, lr=0.01)) + FP-1(ψ)", {"lr": 0.01, "momentum": None}),
+    ]
+    for experiment, text, expected in cases:
+        used.clear()
+        settings = result_of(experiment, text).settings
+        phases = {key: said for key, said in settings.items() if key.startswith("phase ")}
+        assert [said["lr"] for said in phases.values()] == used
+        first = phases["phase 1"]
+        assert {key: first.get(key) for key in expected} == expected
+        assert list(phases)[1:] in ([], ["phase 3" if "OLL" in text else "phase 2"])
+
+
+@pytest.mark.parametrize("how", ["prior", "ridge"])
+def test_a_head_that_has_seen_no_features_is_not_personalized_in_closed_form(digits, how):
+    with pytest.raises(HeadstartError, match=f"^{how}: expected a head that has seen features"):
+        check_pipeline(digits.context(), parsed(f"ETF + {how}"))
+    check_pipeline(digits.context(), parsed(f"ETF + FedAvg-1(ψ) + {how}"))
+
+
 @pytest.mark.parametrize("frame", ["ETF", "Orthonormal"])
 @pytest.mark.parametrize("how", ["prior", "ridge"])
 def test_a_frame_that_was_trained_is_personalized_like_any_head(digits, frame, how):
@@ -389,7 +428,7 @@ def test_a_run_stopped_in_a_later_phase_goes_on_as_if_it_had_not_been(digits, tm
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if (point["phase"], point["round"]) == (3, 5):
+        if (point.phase, point.round) == (3, 5):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -493,7 +532,7 @@ def test_torchs_count_of_a_network_lacks_what_nobody_needs(pictures):
     for part in ("f", "φ", "ψ"):
         before, after = result_of(pictures, f"none + FedAvg-1({part}, clients=4)").curve
         done, counted = spent(before, after)
-        held = [len(client.labels) for client in pictures.clients.values()]
+        held = [len(client.samples.labels) for client in pictures.clients.values()]
         model = build(model_of(pictures, "none").spec)
         names = {"f": "model", "φ": "extractor", "ψ": "head"}[part]
         sent = sum(np.prod(model.shapes[name]) for name in model.part(names))
@@ -511,7 +550,7 @@ def test_random_features_and_refitted_heads_are_counted(pictures, digits):
         for name in ("Fed3R", "Fed3R-RF(dimension=128, bandwidth=2)"):
             before, after = result_of(pictures, f"{name} + FedAvg-1({part}, clients=4)").curve
             costs[name] = spent(before, after)
-    held = sum(len(client.labels) for client in pictures.clients.values()) / 4
+    held = sum(len(client.samples.labels) for client in pictures.clients.values()) / 4
     for part, done, counted in (("f", 3, 2), ("ψ", 1, 1)):  # ω never moves: no gradient by it
         plain, mapped = size[part].values()
         assert mapped[0] - plain[0] == pytest.approx(done * 128 * 128 * held)
@@ -520,7 +559,7 @@ def test_random_features_and_refitted_heads_are_counted(pictures, digits):
     for name in ("Fed3R", "Fed3R-RF(dimension=64, bandwidth=2)"):
         before, after = result_of(digits, f"{name} + FedAvg-1(head, epochs=3, clients=12)").curve
         kept[name] = spent(before, after, ("flops", "counted", "formula_flops"))
-    held = sum(len(client.labels) for client in digits.clients.values()) / 12
+    held = sum(len(client.samples.labels) for client in digits.clients.values()) / 12
     gaps = np.subtract(*reversed(kept.values()))
     np.testing.assert_allclose(gaps, [64 * 64 * held, 64 * 64 * held, 3 * 64 * 64 * held])
     refitted, plain = (
@@ -557,7 +596,7 @@ def test_a_refitted_run_goes_on_from_its_running_total(pictures, tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
 
     def stop(point):
-        if point["round"] == 3:
+        if point.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -573,7 +612,7 @@ RANDOM = "dimension=8, bandwidth=auto"
 def test_random_features_of_an_extractor_that_trains(mixed):
     """The model through torch is the closed form's head through NumPy, then it trains."""
     _, start, context = run(mixed, f"Fed3R-RF({RANDOM})")
-    model, x = build(start.spec), mixed.test.features
+    model, x = build(start.spec), mixed.test.read()[0]
     params = tensors(start.params)
     with torch.no_grad():
         found = model.logits(params, model.features(params, model.inputs(x)[None]))[0].numpy()
@@ -627,9 +666,12 @@ def test_a_running_total_is_that_of_every_clients_last_visit():
         return running.accepted(Simulator(clients).answers(step, arrays))
 
     for head in (Fed3R(), FedNCM(), Fed3RRandomFeatures(dimension=7, bandwidth=2.0)):
-        small = {"a": ClientData(z[:10], y[:10]), "b": ClientData(z[10:], y[10:])}
+        small = {
+            "a": ClientData(ArraySamples(z[:10], y[:10])),
+            "b": ClientData(ArraySamples(z[10:], y[10:])),
+        }
         running = visited(refit.RunningTotal(), head, small, 0)
-        large = {"b": ClientData(more[10:], grown[10:], memory=small["b"].memory)}
+        large = {"b": ClientData(ArraySamples(more[10:], grown[10:]), memory=small["b"].memory)}
         running = visited(running, head, large, 1)
         d = 7 if hasattr(head, "dimension") else 5
         found = head.solve(running.statistic(head, classes, d))

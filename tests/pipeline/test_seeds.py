@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def drawn(seed, **more):
     spec = experiment.context().spec(None)
     return (
         experiment.test.features.tobytes(),
-        tuple(len(client.labels) for client in experiment.clients.values()),
+        tuple(len(client.samples.labels) for client in experiment.clients.values()),
         tuple(tuple(plan.cohort(names, round_)) for round_ in range(3)),
         initial(build(spec), None, experiment.config.seed)["head.weight"].tobytes(),
     )
@@ -72,6 +73,39 @@ def test_seeds_follow_the_first_and_only_what_is_missing_is_run(tmp_path, carrie
     for wrong in (0, -1, True, 1.5):
         with pytest.raises(HeadstartError, match="seeds: expected how many"):
             compare(["FedNCM"], config, tmp_path, seeds=wrong)
+
+
+def test_one_seed_becomes_several_in_the_same_folder(tmp_path, carried_out, monkeypatch):
+    config = make_config({**DIGITS, "seed": 4})
+    texts = ["FedNCM", "LDA"]
+    one = compare(texts, config, tmp_path)
+    moved = Path.rename
+
+    def cut(path, target):
+        if path.name == "results.json":
+            raise KeyboardInterrupt
+        return moved(path, target)
+
+    monkeypatch.setattr(Path, "rename", cut)
+    with pytest.raises(KeyboardInterrupt):
+        compare(texts, config, tmp_path, seeds=2)
+    monkeypatch.setattr(Path, "rename", moved)
+    two = compare(texts, config, tmp_path, seeds=2)
+    assert [result.seeds for result in two] == [(4, 5), (4, 5)]
+    assert [result.runs[0] for result in two] == [result.runs[0] for result in one]
+    assert len(carried_out) == 4
+    assert run.load_results(tmp_path) == two
+    assert {place.name for place in (tmp_path / "01").iterdir()} == {"seed-4", "seed-5"}
+    model = (tmp_path / "01" / "seed-4" / "model.safetensors").read_bytes()
+    alone = tmp_path / "alone"
+    compare(["FedNCM"], config, alone)
+    assert (alone / "model.safetensors").read_bytes() == model
+    other = make_config({**DIGITS, "seed": 9})
+    with pytest.raises(HeadstartError, match=r"alone holds a run of seed 4; ask for seeds with"):
+        compare(["FedNCM"], other, alone, seeds=3)
+    with pytest.raises(HeadstartError, match="holds another run"):
+        compare(["LDA"], config, alone, seeds=3)
+    assert (alone / "config.yaml").exists()  # what is refused moves nothing
 
 
 def test_a_comparison_that_was_cut_short_runs_what_is_missing(tmp_path, carried_out, monkeypatch):

@@ -49,10 +49,17 @@ def identities(names):
 class Round:
     """A server and its clients, a stage at a time."""
 
-    def __init__(self, n=4, *, threshold=None, policy=LOOSE, signed=False, stats=None, **how):
+    def __init__(
+        self, n=4, *, threshold=None, policy=LOOSE, signed=False, stats=None, noise=None, **how
+    ):
         self.stats = stats or statistics(n)
         layout = Layout.of(next(iter(self.stats.values())), CLASSES)
-        plan = {"threshold": threshold or n // 2 + 1, "signed": signed, "round_id": bytes(32)}
+        plan = {
+            "threshold": threshold or n // 2 + 1,
+            "signed": signed,
+            "round_id": bytes(32),
+            "noise": noise,
+        }
         self.terms = Terms.plan(self.stats, layout, **plan)
         people = identities(self.stats) if signed else {}
         self.server = Server(self.terms, least=policy.group, **how)
@@ -63,12 +70,15 @@ class Round:
                 statistic,
                 policy=policy,
                 identity=people.get(name),
-                entropy=entropy(name),
+                entropy=self.entropy(name),
             )
             for name, statistic in self.stats.items()
         }
         self.asked = dict.fromkeys(self.clients, b"")
         self.said = {}  # the last stage's answers
+
+    def entropy(self, name):
+        return entropy(name)
 
     def stage(self, gone=()):
         """Everybody but the gone answers; the stage is closed."""

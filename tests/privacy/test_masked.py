@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.costs import sync_bytes
+from headstart.data.samples import ArraySamples
 from headstart.errors import DataError, StepRefusedError
 from headstart.federation import steps
 from headstart.federation.grouped import Grouped
@@ -29,7 +30,7 @@ def federation(clients=12, dimension=6, seed=0):
     for k in range(clients):
         n = int(rng.integers(0, 12))
         z, y = rng.normal(size=(n, dimension)), rng.integers(0, 5, n)
-        data[f"c{k:02d}"] = ClientData(z, y, z[:2], y[:2])
+        data[f"c{k:02d}"] = ClientData(ArraySamples(z, y), ArraySamples(z[:2], y[:2]))
     return Simulator(data)
 
 
@@ -66,7 +67,10 @@ def test_a_last_group_that_is_too_small_joins_the_one_before():
 def test_labels_may_be_text():
     sim = federation(clients=4)
     names = np.array(["ant", "bee", "cat", "dog", "eel"])
-    data = {k: ClientData(c.features, names[c.labels]) for k, c in sim.data.items()}
+    data = {
+        k: ClientData(ArraySamples(c.samples.features, names[c.samples.labels]))
+        for k, c in sim.data.items()
+    }
     named = Simulator(data)
     masked = Masked(named, 4, names).total(EXACT)
     assert masked.statistic.digest() == named.total(EXACT).statistic.digest()
@@ -140,7 +144,7 @@ def test_tallies_are_refused(step):
 def test_counts_of_classes_are_summed_under_masks():
     sim = federation()
     found = Masked(sim, 4, CLASSES).total(steps.counts()).statistic
-    labels = np.concatenate([client.labels for client in sim.data.values()])
+    labels = np.concatenate([client.samples.labels for client in sim.data.values()])
     known, counted = np.unique(labels, return_counts=True)
     assert dict(zip(found.classes.tolist(), found.counts.tolist(), strict=True)) == dict(
         zip(known.tolist(), counted.tolist(), strict=True)

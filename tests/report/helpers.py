@@ -111,7 +111,8 @@ def fitted(
         personal=PersonalScores(names, tested, hits),
         confusion=Confusion(classes, ((6, 1, 1), (1, 6, 1), (1, 3, 6))),
         clients=tuple(
-            ClientSummary(name, 5 + k, 2, 800 + 50 * k, 1800.0) for k, name in enumerate(names)
+            ClientSummary(name, None, 5 + k, 2, 800 + 50 * k, 1800.0)
+            for k, name in enumerate(names)
         ),
         reveals={"clients": clients, "under 10 samples": 5},
         failures=(Failure("late", "missing", "no answer in 3 s"),),

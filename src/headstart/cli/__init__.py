@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headstart import __version__
-from headstart.cli import deploy, grid, ledger, models, runs
+from headstart.cli import deploy, ledger, models, runs
 from headstart.cli.interrupt import Commands
 from headstart.cli.plugins import with_plugins
 from headstart.cli.reproduce import reproduce
@@ -30,7 +30,6 @@ app = typer.Typer(
 )
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(grid.app, name="grid")
 for _command in (
     *(runs.demo, runs.run, runs.compare, runs.fit),
     *(models.evaluate, models.predict, models.features, models.export),
@@ -49,7 +48,7 @@ def main() -> None:
         app()
     except HeadstartError as error:
         _fail(str(error))
-    except OSError as error:  # what no reader or writer has put into its own words
+    except OSError as error:  # what no reader or writer has turned into an error of its own
         _fail(f"{error.filename or 'system'}: {error.strerror or error}")
     except MemoryError as error:
         _fail(f"memory: {error or 'not enough'}")

@@ -29,12 +29,30 @@ def init(
     deadline: Annotated[float, typer.Option(help="seconds")] = 600.0,
     bound: Annotated[float, typer.Option(help="the largest feature")] = 16.0,
     test_data: Annotated[str, typer.Option(help="the server's own test samples")] = "",
+    labels: Annotated[str, typer.Option(help="what all labels are: integer or text")] = "integer",
+    class_list: Annotated[
+        str, typer.Option(help="a file of the agreed classes, one per line")
+    ] = "",
+    extractor: Annotated[str, typer.Option(help="what makes everybody's features")] = "",
 ) -> None:
     """Write a ready project: Flower app, certificates, node keys, commands, units, a container."""
     from headstart.deploy.scaffold import Plan, next_steps
     from headstart.deploy.scaffold import init as write
 
-    plan = Plan(tuple(node), dimension, address, port, pipeline, wanted, deadline, bound, test_data)
+    plan = Plan(
+        tuple(node),
+        dimension,
+        address,
+        port,
+        pipeline,
+        wanted,
+        deadline,
+        bound,
+        test_data,
+        labels,
+        class_list,
+        extractor,
+    )
     write(folder, plan)
     say(f"{folder}: ready; README.md there says who needs what. In order:")
     for step in next_steps(folder, plan.nodes):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from headstart.data.augment import AUGMENTATIONS
 from headstart.data.backbones import text_names
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.data.datasets import DATASETS
 from headstart.data.partition import PARTITIONERS
 from headstart.errors import HeadstartError
+from headstart.federation.protocol import OWN_STEPS, STEPS
 from headstart.gradient import METHODS
 from headstart.gradient.objectives import LOSSES, Loss
 from headstart.heads import HEADS
+from headstart.papers import catalogue
 from headstart.pipeline.notation import PERSONAL
 from headstart.registry import PACKAGE, Registry
-from headstart.reproduce import catalogue
 from headstart.statistics.base import PRECISIONS
 
 Row = tuple[str, str, str, str]  # kind, name, from, what it is
@@ -29,23 +31,28 @@ def rows() -> Iterator[Row]:
     yield from _registered(METHODS, _of_method)
     for name, kind in PERSONAL.items():
         what = "each client alone, FP(…)" if kind == "full" else "closed-form personalization"
-        yield "at home", name, PACKAGE, what
+        yield "personal", name, PACKAGE, what
     yield from _registered(LOSSES, _of_loss)
     yield from _registered(PARTITIONERS, _first_line)
     yield from _registered(NETWORKS, _of_network)
     for name, what in text_names().items():
         yield "extractor", name, PACKAGE, f"of sentences: {what}"
+    yield from _registered(AUGMENTATIONS, _first_line)
     yield from _registered(DATASETS, _first_line)
+    texts = {name: text for name, (_, text) in OWN_STEPS.items()}  # ours are not imported for this
+    yield from _registered(STEPS, lambda kind: str(kind.about), texts)
     for name, one in catalogue().items():
         yield "reproduction", name, PACKAGE, f"{one.paper}: {one.title}"
     for name, what in PRECISIONS.items():
         yield "precision", name, PACKAGE, what
 
 
-def _registered(registry: Registry[Any], describe: Callable[[Any], str]) -> Iterator[Row]:
+def _registered(
+    registry: Registry[Any], describe: Callable[[Any], str], texts: Mapping[str, str] | None = None
+) -> Iterator[Row]:
     for entry in registry.entries():
         try:
-            what = describe(entry.load())
+            what = (texts or {}).get(entry.name) or describe(entry.load())
         except HeadstartError as error:
             what = str(error)
         yield registry.kind, entry.name, entry.source, what

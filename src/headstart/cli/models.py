@@ -47,7 +47,7 @@ def evaluate(
     say(f"accuracy           {found.accuracy:.4f}")
     say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
     for pair in found.worst_pairs(5):
-        say(f"mistake            {pair['true']} as {pair['predicted']}: {pair['count']}")
+        say(f"mistake            {pair.true} as {pair.predicted}: {pair.samples}")
 
 
 @with_options
@@ -64,10 +64,10 @@ def predict(
     found = _samples(head, data, replace(columns.named, labelled=False), weights, text)
     features = found.data.features
     names = found.names or tuple(map(str, range(len(features))))
-    told = {"sample": names, "class": head.predict(features).tolist()}
+    table = {"sample": names, "class": head.predict(features).tolist()}
     if head.temperature:
-        told["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
-    write_csv(told, output)
+        table["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
+    write_csv(table, output)
 
 
 def _samples(

@@ -1,4 +1,4 @@
-"""The options that commands share: each is defined here once, with its word, default and help.
+"""The options that commands share: each is defined here once, with its name, default and help.
 
 A command takes a group of them as one argument, `split: SplitOptions`; `with_options` shows its
 fields to typer as options of the command. What is not said is None, and the configuration's own
@@ -106,6 +106,32 @@ class SplitOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class PrivacyOptions:
+    """Differential privacy of the released head."""
+
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε: a private head (see docs/differential.md)")
+    ] = None
+    delta: Annotated[float | None, typer.Option(help="δ of the promise (1e-5)")] = None
+    unit: Annotated[
+        str | None, typer.Option(help="whom it protects: one sample, or one client (sample)")
+    ] = None
+    trust: Annotated[
+        str | None, typer.Option(help="who adds the noise: server, secure-sum, client (server)")
+    ] = None
+
+    def put(self, told: dict[str, Any]) -> None:
+        """Into the settings, on top of what they say."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {name: value for name, value in said.items() if value is not None}
+        before = told.get("private") or {}
+        if given and "epsilon" not in {**before, **given}:
+            raise HeadstartError(f"{next(iter(given))}: expected epsilon with it, got none")
+        if given:
+            told["private"] = {**before, **given}
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command, whose groups of options typer sees field by field."""
     hints = get_type_hints(command, include_extras=True)
@@ -126,10 +152,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    del run.__wrapped__  # whose own signature would be shown
-    return run
+    return showing(run, shown)
+
+
+def showing(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The wrapper of a command, of which typer sees these parameters and not the wrapped one's."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return command
 
 
 def _parameters(kind: Any) -> list[inspect.Parameter]:
@@ -148,7 +179,7 @@ def _parameters(kind: Any) -> list[inspect.Parameter]:
 # -- from options to a configuration ---------------------------------------------------------------
 
 _PARTITION = {"clients": "clients", "alpha": "alpha", "shards": "shards_per_client"}
-_DIGITS_CLIENTS = 50  # digits name no clients: so many are made, if not told
+_DIGITS_CLIENTS = 50  # digits name no clients: so many are made, unless --clients says
 _DIRICHLET, _SHARDS = {"name": "dirichlet"}, {"name": "shards"}
 
 
@@ -156,20 +187,24 @@ def config_of(base: Mapping[str, Any], *groups: Any) -> Any:
     """`base` with what was said on top: options, then key=value; checked."""
     from headstart.pipeline.config import apply_change, make_config
 
-    told, given = dict(base), _said(*groups)
+    settings = dict(base)
+    for group in groups:
+        if isinstance(group, PrivacyOptions):
+            group.put(settings)
+    given = _said(*(group for group in groups if not isinstance(group, PrivacyOptions)))
     changes = given.pop("change", [])
     made = (
         given.pop("partition", None),
         {key: given.pop(word) for word, key in _PARTITION.items() if word in given},
     )
-    told |= given
+    settings |= given
     if any(made):
-        told["partition"] = _partition(told.get("partition"), *made)
+        settings["partition"] = _partition(settings.get("partition"), *made)
     for change in changes:
-        apply_change(told, change)
-    if "data" not in told:
+        apply_change(settings, change)
+    if "data" not in settings:
         raise HeadstartError("data: expected --data, got none")
-    return make_config(_with_clients(told))
+    return make_config(_with_clients(settings))
 
 
 def _said(*groups: Any) -> dict[str, Any]:
@@ -180,21 +215,21 @@ def _said(*groups: Any) -> dict[str, Any]:
     return said
 
 
-def _partition(before: Any, name: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+def _partition(before: Any, name: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """The partition of `before` with other settings; another name begins without any."""
     old = dict(before) if isinstance(before, Mapping) else {"name": before} if before else {}
     if name is not None and old.get("name") != name:
         old = {"name": name}
-    return {**old, **settings}
+    return {**old, **given}
 
 
-def _with_clients(told: dict[str, Any]) -> dict[str, Any]:
+def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     """With the name that goes with the settings of a partition; digits are dealt to 50 clients."""
-    made = told.get("partition") or {}
+    made = settings.get("partition") or {}
     if not isinstance(made, Mapping) or "name" in made:
-        return told
+        return settings
     name = _SHARDS if "shards_per_client" in made else _DIRICHLET
-    if told["data"] == "digits":
+    if settings["data"] == "digits":
         usual = {"clients": _DIGITS_CLIENTS, **({} if name is _SHARDS else {"alpha": 0.1})}
-        return {**told, "partition": {**name, **usual, **made}}
-    return {**told, "partition": {**name, **made}} if made else told
+        return {**settings, "partition": {**name, **usual, **made}}
+    return {**settings, "partition": {**name, **made}} if made else settings

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from headstart.cli.options import showing
 from headstart.registry import load_plugin
 
 Plugins = Annotated[
@@ -43,7 +44,4 @@ def _loading(command: Callable[..., Any]) -> Callable[..., Any]:
             load_plugin(path)
         return command(*args, **given)
 
-    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    del run.__wrapped__  # whose own signature would be shown
-    return run
+    return showing(run, shown)

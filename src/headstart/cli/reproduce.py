@@ -1,46 +1,66 @@
-"""`headstart reproduce`: the papers' tables and figures, run again."""
+"""`headstart reproduce`: the tables and figures of the papers, run again."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headstart.cli.interrupt import command, saying
+from headstart.cli.runs import run_folder
 from headstart.console import bar, say
-from headstart.errors import HeadstartError
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="a table or figure; none: what there is")] = (
-        None
-    ),
-    sources: Annotated[
-        list[str] | None, typer.Option("--features", help="cifar100=PATH, pacs=PATH, cub200=PATH")
+    name: Annotated[
+        str | None, typer.Argument(help="a table or figure; none: the list of them")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=PATH of a data set: features, or images; PATH if it needs one"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="how many (default: the paper's)")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="key=value: a setting of a table that trains (rounds=60)"),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--out", "-o", help="a folder for the rows as JSON")
+        Path | None,
+        typer.Option("--out", "-o", help="a folder for the rows as JSON, and for trained runs"),
     ] = None,
 ) -> None:
     """Run a table or figure of the papers again: paper, ours, difference."""
-    from headstart.reproduce import catalogue
-    from headstart.reproduce import reproduce as again
-    from headstart.reproduce.render import save
-    from headstart.reproduce.sources import find
+    from headstart.papers import by_name, catalogue
+    from headstart.papers import reproduce as run_again
+    from headstart.papers.render import save
+    from headstart.papers.sources import find
 
-    known = catalogue()
     if name is None:
-        for one in known.values():
-            say(f"{one.name:<18} {one.paper}: {one.title}")
+        for reproduction in catalogue().values():
+            say(f"{reproduction.name:<18} {reproduction.paper}: {reproduction.title}")
         return
-    if name not in known:
-        raise HeadstartError(f"reproduce: expected one of {', '.join(known)}, got {name!r}")
-    kept = "saved tables and extracted features are kept, this table begins again with: "
-    with saying(kept + command()), bar() as show:
-        table = again(name, find(known[name].needs, sources or [], show), seeds, show)
+    reproduction = by_name(name)
+    with _place(reproduction, output) as (folder, show):
+        sources = find(reproduction, data or [], show)
+        table = run_again(name, sources, seeds, show, changes=change or (), folder=folder)
     sys.stdout.write(table.markdown())
     if output is not None:
         say(f"saved: {save(table, output)}")
+    if reproduction.resumes:
+        say(f"tables: {folder / 'report.html'}, grid.md, grid.csv; a folder per cell beside them")
+
+
+@contextmanager
+def _place(reproduction: Any, output: Path | None) -> Iterator[tuple[Path, Any]]:
+    """Yield the folder of the runs and a progress bar; an interruption says what goes on."""
+    if reproduction.resumes:
+        with run_folder(output, reproduction.name) as place:
+            yield place
+        return
+    kept = "saved tables and extracted features are kept, this table begins again with: "
+    with saying(kept + command()), bar() as show:
+        yield output or Path(), show

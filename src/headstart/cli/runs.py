@@ -18,11 +18,12 @@ from headstart.cli.options import (
     ColumnOptions,
     FeatureOptions,
     Output,
+    PrivacyOptions,
     SplitOptions,
     config_of,
     with_options,
 )
-from headstart.console import bar
+from headstart.console import bar, say
 from headstart.errors import HeadstartError
 
 HELD_OUT: dict[str, Any] = {"held_out": 0.45}  # a pipeline may end with each client alone
@@ -58,6 +59,7 @@ def run(
     split: SplitOptions,
     features: FeatureOptions,
     columns: ColumnOptions,
+    privacy: PrivacyOptions,
     seeds: Seeds = 1,
     output: Output = None,
 ) -> None:
@@ -68,7 +70,7 @@ def run(
     in_file = Path(what).suffix in (".yaml", ".yml") or Path(what).is_file()
     base = read_plain(what) if in_file else {**HELD_OUT, "pipeline": what}
     several = base.pop("pipelines", None)
-    config = config_of(base, split, features, columns)
+    config = config_of(base, split, features, columns, privacy)
     if several is not None and (not isinstance(several, list) or "pipeline" in base):
         raise HeadstartError("pipelines: expected a list of them, and no pipeline beside it")
     _run(several or [config.pipeline], config, output, Path(what).stem if in_file else "run", seeds)
@@ -80,11 +82,13 @@ def compare(
     split: SplitOptions,
     features: FeatureOptions,
     columns: ColumnOptions,
+    privacy: PrivacyOptions,
     seeds: Seeds = 1,
     output: Output = None,
 ) -> None:
     """Run several pipelines on the same splits: one table, one set of curves."""
-    _run(pipelines, config_of(HELD_OUT, split, features, columns), output, "compare", seeds)
+    config = config_of(HELD_OUT, split, features, columns, privacy)
+    _run(pipelines, config, output, "compare", seeds)
 
 
 @with_options
@@ -92,8 +96,11 @@ def fit(
     split: SplitOptions,
     features: FeatureOptions,
     columns: ColumnOptions,
+    privacy: PrivacyOptions,
     head: Annotated[list[str] | None, typer.Option(help="heads to fit; the first is kept")] = None,
-    ridge: Annotated[str, typer.Option(help="λ: a number, or gcv")] = "gcv",
+    ridge: Annotated[
+        str | None, typer.Option(help="λ: a number, or gcv (gcv; with --epsilon by the noise)")
+    ] = None,
     seeds: Seeds = 1,
     output: Output = None,
 ) -> None:
@@ -107,15 +114,32 @@ def fit(
         if name not in heads.HEADS:
             known = nearest(name, list(heads.HEADS))
             raise HeadstartError(f"head: unknown name {name!r}{known}")
-    ridges = {"fed3r", "fed3r-rf"}
-    pipelines = [
-        Pipeline(InitHead(name, **({"ridge": _number(ridge)} if name in ridges else {})))
-        for name in head or ["fed3r"]
-    ]
-    config = config_of({}, split, features, columns)
+    config = config_of({}, split, features, columns, privacy)
     if "pipeline" in config.model_fields_set:
         raise HeadstartError("pipeline: expected none, for `headstart run` runs pipelines")
+    ridge = ridge if ridge is not None or config.private else "gcv"
+    own: dict[str, Any] = {} if ridge is None else {"ridge": _number(ridge)}
+    pipelines = [
+        Pipeline(InitHead(name, **(own if name in {"fed3r", "fed3r-rf"} else {})))
+        for name in head or [_usual_head(config)]
+    ]
     _run(pipelines, config, output, Path(config.data).stem, seeds)
+
+
+def _usual_head(config: Any) -> str:
+    """Fed3R; of a private fit the head that noise leaves the better one, by a rule of thumb."""
+    if config.private is None:
+        return "fed3r"
+    from headstart.pipeline.experiment import prepare
+    from headstart.privacy.differential import Private
+
+    experiment = prepare(config)
+    assert isinstance(experiment.federation, Private)
+    plan, clients = experiment.federation.plan, len(experiment.clients)
+    dimension = experiment.context().dimension
+    name = plan.better_head(dimension, clients)
+    say(f"Head: {name}, by signal {plan.signal(dimension, clients):.2g}")
+    return name
 
 
 def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int) -> None:
@@ -133,7 +157,7 @@ def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, 
 
 @contextmanager
 def run_folder(output: Path | None, name: str) -> Iterator[tuple[Path, Any]]:
-    """The folder named, or a new one, and a progress bar; who interrupts is told how to go on."""
+    """The folder named, or a new one, and a progress bar; an interruption says how to go on."""
     folder = output or _fresh(name)
     with resumable(folder, named=output is not None), bar() as show:
         yield folder, show

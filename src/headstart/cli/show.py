@@ -33,9 +33,9 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
 def _title(run: SeedResult) -> str:
     rest = {key: value for key, value in run.split.settings.items() if key != "clients"}
     said = ", ".join(f"{key} {value}" for key, value in rest.items())
-    words = f"{run.data.name}, {len(run.split.clients)} clients, {run.split.name}"
-    words += f" ({said})" if said else ""
-    return words if run.data.shift is None else f"{words}, colours shifted by {run.data.shift:g}"
+    title = f"{run.data.name}, {len(run.split.clients)} clients, {run.split.name}"
+    title += f" ({said})" if said else ""
+    return title if run.data.shift is None else f"{title}, colours shifted by {run.data.shift:g}"
 
 
 def _cells(run: SeedResult, personal: bool) -> list[str]:
@@ -56,6 +56,10 @@ def _cells(run: SeedResult, personal: bool) -> list[str]:
 
 
 def show_end(results: Sequence[RunResult], folder: Path) -> None:
+    for result in results:
+        if result.runs[0].privacy:
+            said = "; ".join(f"{what}: {text}" for what, text in result.runs[0].privacy.facts[:5])
+            say(f"{result.pipeline}: {said}")
     for run in (result.runs[0] for result in results):
         if run.head and run.pooled and run.pooled.digest:
             federated, pooled = run.head.digest, run.pooled.digest

@@ -1,24 +1,20 @@
-"""What a client sends: bytes on our wire next to the papers' formulas (4 bytes a number).
+"""What a client sends: bytes on our wire next to the papers' formulas (4 bytes per number).
 
 Formulas: Fanì et al. 2025 (table 22), thesis table 3.2, FedCOF table 1. d dimension, D random
-features, C classes, C̄ classes a client.
+features, C classes, C̄ classes per client.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-
+from headstart.heads.base import Head
 from headstart.statistics.moments import Moments
 
-BYTES_A_NUMBER = 4
+BYTES_PER_NUMBER = 4
 
 
-def formula_bytes(head: Any, dimension: int, own: float, every: int) -> float:
+def formula_bytes(head: Head, dimension: int, own: float, every: int) -> float:
     """The papers' bytes up for one client that holds `own` of `every` classes."""
-    return BYTES_A_NUMBER * float(head.numbers(dimension, own, every))
+    return BYTES_PER_NUMBER * float(head.paper_upload_size(dimension, own, every))
 
 
 def sync_bytes(dimension: int, classes: int) -> int:
@@ -29,7 +25,7 @@ def sync_bytes(dimension: int, classes: int) -> int:
     return 8 * (dimension * (dimension + 1) // 2 + dimension * classes + classes)
 
 
-def measure_flops(head: Any, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
+def measure_flops(head: Head, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
     """The papers' FLOPs of one sample (table 23): F_φ, and d(d+1)/2 + dC̄ for second moments.
 
     Of random features it is D for d (their table prints dC̄ in the last term), and dD to map them.
@@ -38,22 +34,3 @@ def measure_flops(head: Any, dimension: int, own: float, extractor_flops: float 
     size = mapped.dimension if mapped else dimension
     found = extractor_flops + (dimension * size if mapped else 0)
     return found + (size * (size + 1) / 2 + size * own if head.statistic is Moments else 0)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One method's bytes up, over the clients of a federation."""
-
-    measured: float
-    formula: float
-
-    @property
-    def smaller(self) -> float:
-        """How many times smaller our message is than the paper's."""
-        return self.formula / self.measured if self.measured else float("inf")
-
-
-def mean_cost(head: Any, dimension: int, own: list[int], every: int, measured: list[int]) -> Cost:
-    """Means a client: measured bytes, and the formula's at each client's own classes."""
-    formulas = [formula_bytes(head, dimension, classes, every) for classes in own]
-    return Cost(float(np.mean(measured)), float(np.mean(formulas)))

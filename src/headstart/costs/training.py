@@ -3,11 +3,11 @@
 b and dC are the parameters of extractor and head, F_φ and F_ψ the FLOPs of their forward pass of
 one sample (a multiply-add counts once); a backward pass costs 2F. E local epochs.
 
-    numbers a round and client   S up and S down, S what is shared; once more for every vector that
+    numbers per round and client S up and S down, S what is shared; once more for every vector that
                                  goes along (Scaffold's control variates: twice)
     gradient of a sample         3(F_φ + F_ψ) where the extractor moves, F_φ + 3F_ψ where the head
-                                 does; 3F_ψ on features that are kept, F_φ then once in a life;
-                                 F_φ + F_ψ more for each model that a term of it looks through
+                                 does; 3F_ψ on features that are kept, F_φ then once in all;
+                                 F_φ + F_ψ more for each other model in a term of it
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.costs.messages import BYTES_A_NUMBER
+from headstart.costs.messages import BYTES_PER_NUMBER
 from headstart.gradient.objectives import references_of
 from headstart.gradient.recipe import Correction, Local, Objective, Part, Pass, Recipe
 from headstart.gradient.tree import Tree
@@ -41,13 +41,13 @@ class Traffic:
 def round_bytes(
     recipe: Recipe, train: Part, extractor_params: float, head_params: float
 ) -> Traffic:
-    """A client's bytes in one round, 4 a number: 2(b + dC) of FedAvg, 2b and 2dC of its parts.
+    """A client's bytes in one round, 4 per number: 2(b + dC) of FedAvg, 2b and 2dC of its parts.
 
-    Up go the difference of what is shared, every extra and the gradient that is asked for ahead;
-    down the model and what the server tells. Where everything is personal, nothing goes.
+    Up go the difference of what is shared, every extra and the gradient at the received model;
+    down the model and the server's state. Where everything is personal, nothing goes.
     """
     size = {"extractor": extractor_params, "head": head_params}
-    shared = BYTES_A_NUMBER * sum(size[part] for part in _moved(recipe, train, Pass("shared")))
+    shared = BYTES_PER_NUMBER * sum(size[part] for part in _moved(recipe, train, Pass("shared")))
     up = 1 + len(recipe.extra_names) + recipe.ahead
     return Traffic(shared * up, shared * (1 + len(recipe.tells)))
 
@@ -63,16 +63,16 @@ def sample_flops(
 ) -> float:
     """A visit to a client, for one of its samples, as it is done here: pass by pass.
 
-    `cached`: where only the head moves, its features are at hand; F_φ a sample, once and not a
+    `cached`: where only the head moves, its features are at hand; F_φ per sample, once and not per
     visit, is the caller's to add.
     """
     forward = (extractor_flops, head_flops)
     found = 0.0
     for one in recipe.passes:
         times = epochs if one.epochs is None else one.epochs
-        asked, beside = _asked(recipe, one.correct)
+        gradients, beside = _gradients_per_step(recipe, one.correct)
         moved = _moved(recipe, train, one)
-        found += times * asked * _gradient(moved, *forward, cached)
+        found += times * gradients * _gradient(moved, *forward, cached)
         found += times * beside * _forward(moved, *forward, cached)
     if recipe.ahead:
         moved = _moved(recipe, train, Pass("shared"))
@@ -87,17 +87,17 @@ def formula_flops(
     """The same as the papers count it: 3E(F_φ + F_ψ), or E(F_φ + 3F_ψ) of the head alone.
 
     They count one pass over what trains, also where FedAlt makes two; and twice that where a step
-    asks for several gradients (pFedMe).
+    takes several gradients (pFedMe).
     """
-    twice = 2 if _asked(recipe, None)[0] > 1 else 1
+    twice = 2 if _gradients_per_step(recipe, None)[0] > 1 else 1
     every = _moved(recipe, train, Pass())
     return twice * epochs * _gradient(every, extractor_flops, head_flops, cached=False)
 
 
-def home_flops(
+def local_flops(
     train: Part, extractor_flops: float, head_flops: float, epochs: int, *, cached: bool = False
 ) -> float:
-    """Full personalization, a sample: FedAvg's formulas without its bytes.
+    """Full personalization, per sample: FedAvg's formulas without its bytes.
 
     After OLL the papers take F̂_ψ, of the client's own classes; here the others are masked, not
     left out, and F_ψ stays.
@@ -131,21 +131,21 @@ def _forward(moved: set[str], extractor: float, head: float, cached: bool) -> fl
     return head if cached and "extractor" not in moved else extractor + head
 
 
-def _asked(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
+def _gradients_per_step(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
     """Gradients of a batch that one step asks for, and models beside the one that trains.
 
     Found by taking a step on zeros.
     """
-    asked = beside = 0.0
+    gradients = beside = 0.0
     one: Tree = {"": np.zeros(1)}
 
     def gradient(at: Tree, half: int | None = None, of: Objective | None = None) -> dict[str, Any]:
-        nonlocal asked, beside
+        nonlocal gradients, beside
         part = 1.0 if half is None else 0.5
-        asked += part
+        gradients += part
         beside += part * references_of(of or recipe.objective)
         return dict(one)
 
     local = Local(one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.tells, one), 1.0)
     (correct or recipe.correct)(gradient, one, local)
-    return asked, beside
+    return gradients, beside

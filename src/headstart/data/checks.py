@@ -45,6 +45,12 @@ def fraction(name: str, value: float) -> None:
         raise DataError(f"{name}: expected a number from 0 to below 1, got {value!r}")
 
 
+def share(name: str, value: float) -> None:
+    """A number above 0, at most 1."""
+    if not (isinstance(value, (int, float, np.number)) and 0 < value <= 1):
+        raise DataError(f"{name}: expected a number above 0, at most 1, got {value!r}")
+
+
 def minimum(n: int, clients: int, minimum: int) -> None:
     """A number of samples that every client can have."""
     if not is_integer(minimum) or minimum < 0:

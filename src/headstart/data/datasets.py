@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from headstart.data import checks, files
-from headstart.data.stratify import held_out
+from headstart.data import files
+from headstart.data.labelled import Labelled
+from headstart.data.samples import ArraySamples
 from headstart.data.table import OWN_NAMES, Columns, Features, as_features
 from headstart.errors import DataError
 from headstart.files import readable
-from headstart.labels import Labels, as_labels, same_kind
+from headstart.labels import Labels, as_labels
 from headstart.registry import Registry
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -23,7 +24,7 @@ F = TypeVar("F", bound=Callable[[], "Dataset"])
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Labelled):
     """Samples in memory: one row of features and one label each."""
 
     name: str
@@ -66,74 +67,26 @@ class Dataset:
                     f"got {len(values)}"
                 )
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     @property
     def dimension(self) -> int:
         """The number of features of a sample."""
         return int(self.features.shape[1])
 
     @property
-    def classes(self) -> Labels:
-        """The sorted classes."""
-        return np.unique(self.labels)
+    def samples(self) -> ArraySamples:
+        """The features and labels, as a client or a test set holds them."""
+        return ArraySamples(self.features, self.labels)
 
-    def subset(self, indices: ArrayLike) -> Dataset:
-        """The samples at `indices` (positions, or a boolean mask), in that order."""
-        index = _as_index(indices, len(self))
+    def _picked(self, index: NDArray[np.int64]) -> dict[str, Any]:
+        return {"features": self.features[index]}
 
-        def pick(values: NDArray[Any] | None) -> Any:
-            return None if values is None else values[index]
-
-        picked = {
-            field: pick(getattr(self, field))
-            for field in ("features", "labels", "clients", "domains", "test")
-        }
-        return replace(self, **picked)
-
-    def train_part(self) -> Dataset:
-        """The samples outside the test set; all of them when there is no split."""
-        return self if self.test is None else replace(self.subset(~self.test), test=None)
-
-    def test_part(self) -> Dataset:
-        """The samples of the test set."""
-        if self.test is None:
-            raise DataError(f"{self.name}: expected a test split, got none; with_test() makes one")
-        return replace(self.subset(self.test), test=None)
-
-    def with_test(self, fraction: float, seed: int = 0) -> Dataset:
-        """The same samples with a new test set, stratified by class.
-
-        A class never loses its last training sample: classes of one sample are not tested.
-        """
-        checks.fraction("fraction", fraction)
-        _, codes = np.unique(self.labels, return_inverse=True)
-        groups = np.zeros(len(self), dtype=np.int64)
-        return replace(self, test=held_out(groups, codes, fraction, checks.generator(seed)))
-
-    def with_outside(self, other: Dataset) -> Dataset:
-        """These samples for training and the `other` ones, or their test part, for testing."""
-        if self.test is not None and self.test.any():
-            raise DataError(f"test: {self.name} has test samples of its own; expected none")
-        outside = other if other.test is None else other.test_part()
-        if outside.dimension != self.dimension:
+    def _joined(self, other: Any) -> dict[str, Any]:
+        if other.dimension != self.dimension:
             raise DataError(
-                f"test: expected features of dimension {self.dimension}, got {outside.dimension}"
+                f"test: expected features of dimension {self.dimension}, got {other.dimension}"
             )
-        if not same_kind(self.labels, outside.labels):
-            raise DataError(
-                f"test: expected labels like {self.labels[0]!r}, got {outside.labels[0]!r}"
-            )
-        nobody = np.full(len(outside), "", np.str_)
-        return Dataset(
-            self.name,
-            np.concatenate([self.features, outside.features.astype(self.features.dtype)]),
-            np.concatenate([self.labels, outside.labels]),
-            None if self.clients is None else np.concatenate([self.clients, nobody]),
-            None if self.domains is None else np.concatenate([self.domains, nobody]),
-            np.repeat([False, True], [len(self), len(outside)]),
-        )
+        features = [self.features, other.features.astype(self.features.dtype)]
+        return {"features": np.concatenate(features)}
 
 
 def load(source: str | Path, columns: Columns = OWN_NAMES) -> Dataset:
@@ -175,19 +128,3 @@ def register_dataset(function: F) -> F:
     """
     DATASETS.add(function)
     return function
-
-
-def _as_index(indices: ArrayLike, n: int) -> NDArray[np.int64]:
-    index = np.asarray(indices)
-    if index.dtype == np.bool_ and index.shape == (n,):
-        return np.flatnonzero(index)
-    if index.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if index.ndim != 1 or index.dtype.kind not in "iu":
-        raise DataError(
-            f"indices: expected 1-D positions or a boolean mask of {n} samples, "
-            f"got {index.dtype} of shape {index.shape}"
-        )
-    if index.min() < 0 or index.max() >= n:
-        raise DataError(f"indices: expected positions from 0 to {n - 1}, got {index.max()}")
-    return index.astype(np.int64)

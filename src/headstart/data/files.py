@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.array_files import check_array, check_member
 from headstart.data.delimited import csv_features, csv_lines, csv_text
 from headstart.data.folders import ARRAYS, IMAGES, of_kind, visible
 from headstart.data.table import Columns, Features, Table, as_features, assemble, text_labels
@@ -206,6 +207,8 @@ def _known_as(column: str, names: Sequence[str]) -> str:
 
 
 def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
+    stored = name if name in archive.zip.namelist() else f"{name}.npy"
+    check_member(archive.zip, stored, f"{path}: {name!r}")
     try:
         return np.asarray(archive[name])
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -272,7 +275,11 @@ def _check_depths(root: Path, names: Sequence[PurePosixPath]) -> int:
 
 def _read_npy(path: Path) -> Features:
     try:
+        with path.open("rb") as file:
+            check_array(file, path.stat().st_size, str(path))
         array = np.load(path, allow_pickle=False)
+    except DataError:
+        raise
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: expected an array of numbers (.npy): {error}") from error
     if not isinstance(array, np.ndarray):

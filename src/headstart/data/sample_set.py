@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.data.labelled import Labelled
 from headstart.errors import DataError
 from headstart.labels import Labels, as_labels
 
@@ -54,7 +55,69 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SampleSet:
+class Picked:
+    """Some samples of a source, in another order."""
+
+    inner: Source
+    rows: NDArray[np.int64]
+
+    @property
+    def root(self) -> Path:
+        return self.inner.root
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, i: int) -> str:
+        return self.inner.where(int(self.rows[i]))
+
+    def read(self, i: int) -> bytes:
+        return self.inner.read(int(self.rows[i]))
+
+    def decode(self, data: bytes, where: str) -> Any:
+        return self.inner.decode(data, where)
+
+    def stamp(self, i: int) -> Stamp | None:
+        return self.inner.stamp(int(self.rows[i]))
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The samples of one source, then those of another."""
+
+    first: Source
+    second: Source
+
+    @property
+    def root(self) -> Path:
+        return self.first.root
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def _at(self, i: int) -> tuple[Source, int]:
+        count = len(self.first)
+        return (self.first, i) if i < count else (self.second, i - count)
+
+    def where(self, i: int) -> str:
+        source, at = self._at(i)
+        return source.where(at)
+
+    def read(self, i: int) -> bytes:
+        """With a first byte that says whose it is, for `decode`."""
+        source, at = self._at(i)
+        return (b"2" if source is self.second else b"1") + source.read(at)
+
+    def decode(self, data: bytes, where: str) -> Any:
+        source = self.second if data[:1] == b"2" else self.first
+        return source.decode(data[1:], where)
+
+    def stamp(self, i: int) -> Stamp | None:
+        return None  # a record of hashes by name is that of the files alone
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSet(Labelled):
     """Labelled samples: decoded by `open`, never held; they keep the order of the source."""
 
     name: str
@@ -77,8 +140,13 @@ class SampleSet:
                     f"({len(self.source)}), got {len(values)}"
                 )
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def _picked(self, index: NDArray[np.int64]) -> dict[str, Any]:
+        if isinstance(self.source, Picked):
+            return {"source": Picked(self.source.inner, self.source.rows[index])}
+        return {"source": Picked(self.source, index)}
+
+    def _joined(self, other: Any) -> dict[str, Any]:
+        return {"source": Joined(self.source, other.source)}
 
     def open(self, i: int) -> Any:
         """Sample `i`, decoded; `CorruptSample` when it cannot be."""

@@ -18,7 +18,7 @@ from headstart.deploy.integrality import Integrality
 from headstart.deploy.names import is_name, normalized, read_alike
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.disclosure import Disclosure, disclosures
-from headstart.labels import as_labels
+from headstart.labels import Labels, as_labels
 from headstart.registry import require_plugins
 from headstart.statistics import wire
 from headstart.statistics.base import Statistic, check_alike
@@ -30,7 +30,10 @@ CODES = {
     "round": "another round than the one that is open",
     "rate": "too many tries in a minute",
     "exact": "exact where it should not be, or the other way around",
-    "labels": "integers where the others have text, or the other way around",
+    "labels": "integers where text was agreed, or the other way around",
+    "unagreed": "a class that is not on the agreed list",
+    "quota": "more classes that nobody else has than one client may bring",
+    "extractor": "features of another extractor than the agreed one",
     "many": "more classes or samples than one total may have",
     "key": "the same key with other bytes",
     "member": "this client is in the total already",
@@ -39,8 +42,12 @@ CODES = {
     "small": "a client's own refusal: so few samples would show them",
     "plugin": "a client's own refusal: it has not the server's plugin files",
     "unreadable": "something went wrong while it was read, such as memory that ran out",
+    "budget": "a client's own refusal: so many questions about its samples are enough",
+    "train": "a client's own refusal: nobody agreed that this part trains",
+    "promise": "an answer that its step did not promise",
     **wire.CODES,
 }
+KINDS = {"integer": "integers", "text": "text"}  # of labels
 _OVERHEAD = 2**20  # of a message beyond its numbers: header, counts, names of classes
 Who = str | tuple[str, ...]  # a client, or the clients of a masked group
 
@@ -62,12 +69,16 @@ class Contract:
     clients        who may come; none: any client
     caps           the most samples of some clients
     samples        the most samples of a client that has no cap of its own
+    labels         what labels are: "integer" or "text"
+    class_list     the classes there may be; none: any of that kind, up to
+    new_classes    the most that one client may bring which no other has
     classes        the most classes of the total
     message_bytes  the largest message; None: what `dimension` and `classes` can need
     largest        the largest magnitude of a feature, where not exact (None: any)
     norm           the largest Euclidean norm of a sample's features (None: any)
     attempts       tries of one client a minute (None: any)
     plugins        files of code that server and clients must both have: name → SHA-256
+    extractor      what makes everybody's features (by its identity); None: they are as they are
     """
 
     round: str
@@ -82,6 +93,10 @@ class Contract:
     clients: Sequence[str] = ()
     norm: float | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
+    labels: str = "integer"
+    class_list: Sequence[int | str] = ()
+    new_classes: int = 1000
+    extractor: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not is_name(self.round):
@@ -89,7 +104,7 @@ class Contract:
         missing = {"head", "settings", "exact", "bound"} - set(self.step)
         if missing:
             raise HeadstartError(f"step: expected those of a measurement, missing {missing}")
-        for name in ("dimension", "samples", "classes"):
+        for name in ("dimension", "samples", "classes", "new_classes"):
             _natural(name, getattr(self, name))
         for name in ("message_bytes", "attempts"):
             if getattr(self, name) is not None:
@@ -108,6 +123,11 @@ class Contract:
             value = getattr(self, name)
             if value is not None and not 0 < value < 1e100:
                 raise HeadstartError(f"{name}: expected a number above 0, got {value!r}")
+        if self.labels not in KINDS:
+            raise HeadstartError(f"labels: expected {' or '.join(KINDS)}, got {self.labels!r}")
+        if self.class_list and kind_of(self._listed) != self.labels:
+            raise HeadstartError(f"class_list: expected {KINDS[self.labels]}, got the other kind")
+        object.__setattr__(self, "class_list", tuple(self.class_list))
         require_plugins(self.plugins)
         _ = self.head
 
@@ -122,6 +142,10 @@ class Contract:
         how = {"exact": bool(self.step["exact"]), "bound": float(self.step["bound"])}
         return self.head.measure(*nothing, **how, secret=b"")
 
+    @cached_property
+    def _listed(self) -> Labels:
+        return as_labels(list(self.class_list))
+
     @property
     def exact(self) -> bool:
         return bool(self.step["exact"])
@@ -131,6 +155,23 @@ class Contract:
         """Bytes of a Gram matrix in float64, or of a factor of full rank, with all the classes."""
         d = int(self.empty.dimension)
         return self.message_bytes or 8 * (d * (d + 1) // 2 + d * self.classes) + _OVERHEAD
+
+    def check_classes(self, classes: Labels) -> None:
+        """Refuse labels of another kind than the agreed one, or a class that is not on the list."""
+        if len(classes) and kind_of(classes) != self.labels:
+            raise UploadRejected(
+                "labels", f"labels: expected {KINDS[self.labels]}, as agreed, got the other kind"
+            )
+        strange = classes[~np.isin(classes, self._listed)] if self.class_list else classes[:0]
+        if len(strange):
+            raise UploadRejected(
+                "unagreed", f"labels: expected classes of the agreed list, got {strange[0]!r:.80}"
+            )
+
+    def same_features(self, extractor: Mapping[str, Any] | None) -> bool:
+        """Whether this is the agreed extractor: the same network on the same weights, whatever its
+        file is called."""
+        return _identity(extractor) == _identity(self.extractor)
 
     def cap(self, who: Who) -> int:
         """The most samples of a client, or of a group together."""
@@ -159,6 +200,14 @@ class Contract:
             return cls(**plain)
         except TypeError:
             raise HeadstartError("contract: damaged, or of another version") from None
+
+
+def kind_of(classes: Labels) -> str:
+    return "text" if classes.dtype.kind == "U" else "integer"
+
+
+def _identity(extractor: Mapping[str, Any] | None) -> Any:
+    return None if extractor is None else (extractor.get("identity"), extractor.get("text"))
 
 
 def clients_of(who: Who) -> tuple[str, ...]:
@@ -222,6 +271,7 @@ class UploadValidator:
             word = "exact" if empty.lattice else "inexact"
             raise UploadRejected("exact", f"message: expected {word} statistics")
         try:
+            self.contract.check_classes(upload.classes)
             check_alike(empty, upload)
             if hasattr(empty, "tables"):
                 _ = empty + upload  # tables of the same widths

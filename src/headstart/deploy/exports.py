@@ -15,7 +15,7 @@ from typing import Any
 from headstart.deploy.ledger_index import Entry
 from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError
-from headstart.files import write_bytes, write_text
+from headstart.files import PRIVATE, write_bytes, write_text
 
 
 def check_new(folder: Path) -> None:
@@ -35,11 +35,11 @@ def write(
         raise HeadstartError(f"export: cannot make {folder}: {error.strerror}") from None
     _write_list(folder, {**about, "uploads": [_line(entry) for entry in entries]})
     for entry in entries:
-        write_bytes(_file(folder, entry.number), payload(entry))
+        write_bytes(_file(folder, entry.number), payload(entry), PRIVATE)
 
 
 def write_total(folder: Path, total: Any) -> None:
-    write_bytes(folder / "total.safetensors", total.to_bytes("float64"))
+    write_bytes(folder / "total.safetensors", total.to_bytes("float64"), PRIVATE)
 
 
 def purge(
@@ -88,4 +88,5 @@ def _file(folder: Path, number: int) -> Path:
 
 
 def _write_list(folder: Path, about: dict[str, Any]) -> None:
-    write_text(folder / "ledger.json", json.dumps(about, indent=1, ensure_ascii=False))
+    text = json.dumps(about, indent=1, ensure_ascii=False)
+    write_text(folder / "ledger.json", text, PRIVATE)

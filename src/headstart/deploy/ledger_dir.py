@@ -13,7 +13,7 @@ from typing import Any
 from headstart.deploy.admission import Contract
 from headstart.deploy.log import begin, sync_folder
 from headstart.errors import HeadstartError
-from headstart.files import write_text
+from headstart.files import PRIVATE, write_text
 
 _VERSION = 2  # tombstones of the first knew bytes, and one spelling of a name
 _OURS = {"lock", "log"}  # what a `create` that was cut short may have left
@@ -39,7 +39,7 @@ def make(path: Path, contract: Contract) -> None:
     about = {"id": secrets.token_hex(8), "key": secrets.token_hex(32)}
     plain = {"version": _VERSION, **about, "contract": contract.to_plain()}
     text = json.dumps({**plain, "sha256": _digest(plain)}, indent=1, ensure_ascii=False)
-    write_text(path / "contract.json", text)
+    write_text(path / "contract.json", text, PRIVATE)
     sync_folder(path)
     sync_folder(path.parent)
 
@@ -81,7 +81,7 @@ def lock(path: Path) -> int:
     """The only writer's handle; it is free again when the process ends, however it ends."""
     try:
         _close_off(path)
-        handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise HeadstartError(f"ledger: cannot open {path}: {error.strerror}") from None
     try:

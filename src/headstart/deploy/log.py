@@ -123,6 +123,8 @@ class Log:
         found = []
         for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             if match := _NAME.fullmatch(path.name):
+                if path.is_symlink():  # where it leads is not ours to read, cut or add to
+                    raise HeadstartError(f"ledger: expected a file, got the link {path}")
                 found.append(int(match[1]))
             elif self._write and path.name.endswith(".part"):
                 path.unlink()
@@ -271,7 +273,7 @@ class Log:
 
     def _continue(self) -> None:
         """Open the last file for appending."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         self._file = os.open(self._path(self._segment), flags, 0o600)
         self._end = os.fstat(self._file).st_size
         sync_folder(self.folder)

@@ -12,19 +12,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headstart.deploy.names import normalized
 from headstart.errors import HeadstartError
-from headstart.files import write_text
+from headstart.files import PRIVATE, write_text
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 NODES = "nodes.json"  # in the ledger's folder
+LONGEST = 500  # characters of a line about a failure
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Node:
 class ClientFailure:
     """Why an answer is missing, for people and (the code) for programs.
 
-    A client may have chosen the words: they are made a line that any log and file can hold.
+    A client may have chosen the words: they are made one line, not too long, that any log and file
+    can hold.
     """
 
     client: str
@@ -53,10 +55,13 @@ class ClientFailure:
 
 
 def one_line(text: str) -> str:
-    """Without line ends, control characters and lone surrogates: their escapes stand for them."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    """Without line ends, control characters and lone surrogates (their escapes stand for them), and
+    of at most `LONGEST` characters."""
+    shown = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in text[: LONGEST + 1]
     )
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
 
 
 def online(grid: Grid) -> list[Node]:
@@ -70,7 +75,7 @@ def online(grid: Grid) -> list[Node]:
 
 @dataclass
 class Registry:
-    """Names and keys, and the extractor that made everybody's features; kept in a file.
+    """Names and keys, kept in a file.
 
     `mark`: what is kept of a forgotten client's key. `readmit`: the one name under which the
     operator lets such a key come again.
@@ -78,8 +83,6 @@ class Registry:
 
     path: Path | None = None
     keys: dict[str, str] = field(default_factory=dict)
-    extractor: dict[str, Any] | None = None
-    begun: bool = False  # whether an upload has said what made its features
     gone: set[str] = field(default_factory=set)  # marks
     mark: Callable[[str], str] = str
     readmit: str = ""
@@ -93,7 +96,7 @@ class Registry:
             keys, gone = dict(told["keys"]), set(map(str, told.get("gone", ())))
             if not all(isinstance(key, str) for key in keys.values()):
                 raise ValueError("expected a text for every key")
-            return cls(path, keys, told.get("extractor"), bool(told.get("begun")), gone, mark)
+            return cls(path, keys, gone, mark)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadstartError(f"nodes: cannot read {path}: {error}") from None
 
@@ -130,35 +133,7 @@ class Registry:
             self.gone |= {self.mark(self.keys.pop(name)) for name in left}
             self.save()
 
-    def same_features(self, extractor: Mapping[str, Any] | None, *, begun: bool) -> bool:
-        """Whether these features were made as all others were; the first upload says how.
-
-        What one says binds nobody until it is in (`begun`: somebody is). It is written before
-        that, so that a crash in between leaves no upload of which nobody knows.
-        """
-        if not begun:
-            self.begun = True
-            self.extractor = None if extractor is None else dict(extractor)
-            self.save()
-        return _identity(self.extractor) == _identity(extractor)
-
-    def begin_again(self) -> None:
-        """Nobody is in: what was said of features was said by those who were refused or left."""
-        if self.begun:
-            self.begun, self.extractor = False, None
-            self.save()
-
     def save(self) -> None:
         if self.path is not None:
-            told = {
-                "keys": self.keys,
-                "extractor": self.extractor,
-                "begun": self.begun,
-                "gone": sorted(self.gone),
-            }
-            write_text(self.path, json.dumps(told, indent=1, sort_keys=True))
-
-
-def _identity(extractor: Mapping[str, Any] | None) -> Any:
-    """The same network on the same weights, whatever its file is called."""
-    return None if extractor is None else (extractor.get("identity"), extractor.get("text"))
+            told = {"keys": self.keys, "gone": sorted(self.gone)}
+            write_text(self.path, json.dumps(told, indent=1, sort_keys=True), PRIVATE)

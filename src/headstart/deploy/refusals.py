@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.deploy.admission import CODES, UploadRejected, Who, clients_of
-from headstart.files import write_text
+from headstart.files import PRIVATE, append_line, write_text
 
 _FILE_BYTES = 2**20
 _TEXT = 500
@@ -49,8 +49,7 @@ class Refusals:
             line = {"time": now, "clients": kept, "code": refused.code, "text": text[:_TEXT]}
             if self._new.exists() and self._new.stat().st_size > _FILE_BYTES:
                 os.replace(self._new, self._old)
-            with open(self._new, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_line(self._new, json.dumps(line), PRIVATE)
 
     def all(self) -> tuple[Refusal, ...]:
         """Oldest first."""
@@ -76,7 +75,7 @@ class Refusals:
                 lines = list(_lines(path))
                 kept = [line for line in lines if line is not None and self._may_stay(line)]
                 if kept != lines:
-                    write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
+                    write_text(path, "".join(json.dumps(line) + "\n" for line in kept), PRIVATE)
 
     def _may_stay(self, line: dict[str, Any]) -> bool:
         return all(self._shown(name) == name for name in line["clients"])

@@ -49,12 +49,14 @@ class RunningTotal:
 
     def check(self, uploads: list[Any]) -> None:
         """Refuse the last of `uploads` if it could not join the sum after the others."""
-        new = set().union(*(one.classes.tolist() for one in uploads)) - self._classes
-        kinds = {type(label) for label in new} | {type(label) for label in _some(self._classes)}
-        if len(kinds) > 1:
-            raise UploadRejected("labels", "labels: integers or text, but not what the others have")
-        most = self._contract.classes
-        if len(self._classes) + len(new) > most:
+        others = set().union(*(one.classes.tolist() for one in uploads[:-1])) - self._classes
+        new = set(uploads[-1].classes.tolist()) - self._classes - others
+        most, quota = self._contract.classes, self._contract.new_classes
+        if not self._contract.class_list and len(new) > quota:
+            raise UploadRejected(
+                "quota", f"classes: expected at most {quota} that nobody else has, got {len(new)}"
+            )
+        if len(self._classes) + len(others) + len(new) > most:
             raise UploadRejected("many", f"classes: expected at most {most} in the whole total")
         samples = self._samples + sum(int(one.samples) for one in uploads)
         if uploads[-1].lattice and samples > most_samples(self._contract.empty):
@@ -66,8 +68,3 @@ def most_samples(empty: Any) -> int:
     spherical = getattr(empty, "tables", {}).get("squares")
     summed = int(empty.dimension) if spherical is not None and spherical.shape[1] == 1 else 1
     return MOST_SAMPLES // summed
-
-
-def _some(classes: set[Any]) -> list[Any]:
-    """One of them, if there is one: all are of one kind."""
-    return [next(iter(classes))] if classes else []

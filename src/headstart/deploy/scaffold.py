@@ -18,6 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from headstart.deploy.admission import KINDS
 from headstart.deploy.private import write_private
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
@@ -29,6 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _NODE_PORT = 9201  # of the first node; its own interface, on its own loopback
 _STATE = "deploy.json"
+_CLASSES = "classes.txt"  # in server/
 _NODES = re.compile(r'^(nodes = "([^"\n]*))"', re.MULTILINE)
 _APP = '"""{what}"""\n\nfrom headstart.deploy.flower.{half} import app\n\n__all__ = ["app"]\n'
 
@@ -41,6 +43,9 @@ class Plan:
     address    HOST:PORT at which nodes reach the server
     port       of SuperLink, on the server's loopback (0: that of the address)
     pipeline, dimension, wanted, deadline, bound, test_data: what a run is told
+    labels     what all labels are: "integer" or "text"
+    class_list a text file of the agreed classes, one per line, which is copied (none: any classes)
+    extractor  the network that makes everybody's features (none: samples are features)
     """
 
     nodes: tuple[str, ...]
@@ -52,6 +57,9 @@ class Plan:
     deadline: float = 600.0
     bound: float = 16.0
     test_data: str = ""
+    labels: str = "integer"
+    class_list: str = ""
+    extractor: str = ""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -69,7 +77,21 @@ class Plan:
             raise HeadstartError(f"deadline: expected seconds, got {self.deadline!r}")
         if not 0 < self.bound < 1e100:
             raise HeadstartError(f"bound: expected a number above 0, got {self.bound!r}")
-        _ = self.host, self.public_port, self.own_port, parsed(self.pipeline)
+        if self.labels not in KINDS:
+            raise HeadstartError(f"labels: expected {' or '.join(KINDS)}, got {self.labels!r}")
+        if not self.extractor.isprintable() or set('"\\') & set(self.extractor):
+            raise HeadstartError(f"extractor: expected a name or a path, got {self.extractor!r}")
+        _ = self.host, self.public_port, self.own_port, parsed(self.pipeline), self.classes
+
+    @property
+    def classes(self) -> bytes:
+        """The file of the agreed classes."""
+        try:
+            return Path(self.class_list).expanduser().read_bytes() if self.class_list else b""
+        except OSError as error:
+            raise HeadstartError(
+                f"class-list: cannot read {self.class_list}: {error.strerror}"
+            ) from None
 
     @property
     def host(self) -> str:
@@ -166,6 +188,8 @@ def _write(root: Path, final: Path, plan: Plan) -> None:
     write_private(root / "server" / "server.key", keys.server.private)
     write_bytes(root / "server" / "server.crt", keys.server.public)
     write_bytes(root / "server" / "ca.crt", keys.authority.public)
+    if plan.class_list:
+        write_bytes(root / "server" / _CLASSES, plan.classes)
     about = _words(plan, final)
     written = {
         "app/pyproject.toml": "pyproject.toml",
@@ -184,7 +208,8 @@ def _write(root: Path, final: Path, plan: Plan) -> None:
     write_text(root / "app/federation/__init__.py", "")
     for half, what in (("server", "The server's half."), ("client", "The client's half.")):
         write_text(root / f"app/federation/{half}_app.py", _APP.format(what=what, half=half))
-    write_text(root / _STATE, json.dumps({"address": plan.address, "nodes": []}))
+    state = {"address": plan.address, "nodes": [], "extractor": plan.extractor}
+    write_text(root / _STATE, json.dumps(state))
     for name in plan.nodes:
         add_node(root, name, final)
 
@@ -198,6 +223,9 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
         "wanted": plan.wanted or len(plan.nodes),
         "deadline": float(plan.deadline),
         "bound": float(plan.bound),
+        "labels": json.dumps(plan.labels),
+        "class_list": json.dumps(_CLASSES if plan.class_list else ""),
+        "extractor": json.dumps(plan.extractor, ensure_ascii=False),
         "test_data": json.dumps(plan.test_data, ensure_ascii=False),
         "plugins": json.dumps(", ".join(str(one.path) for one in plugins()), ensure_ascii=False),
         "listen": plan.listen,
@@ -241,6 +269,7 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         "address": state["address"],
         "node_port": _NODE_PORT + len(state["nodes"]),
         "data": "samples.csv",
+        "extractor": _named(state["extractor"]),
         **_unit(check_folder((final or root).resolve() / "nodes" / name)),
     }
     aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root / "nodes"))  # mode 0700
@@ -261,6 +290,12 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
     return place
 
 
+def _named(extractor: str) -> str:
+    """The line of node.toml that names what makes features; a comment where nothing was agreed."""
+    known = json.dumps(extractor or "mobilenet_v2", ensure_ascii=False)
+    return f"{'' if extractor else '# '}extractor = {known}"
+
+
 def _expect(app: Path, name: str) -> None:
     """The name, among those that a run waits for; without such a setting, left as it is."""
     if app.exists():
@@ -271,7 +306,12 @@ def _expect(app: Path, name: str) -> None:
 def _read_state(root: Path) -> dict[str, Any]:
     try:
         state = json.loads((root / _STATE).read_text(encoding="utf-8"))
-        return {"address": str(state["address"]), "nodes": list(state["nodes"])}
+        extractor = str(state.get("extractor", ""))
+        return {
+            "address": str(state["address"]),
+            "nodes": list(state["nodes"]),
+            "extractor": extractor,
+        }
     except (OSError, ValueError, KeyError, TypeError):
         raise HeadstartError(
             f"folder: {root} is none of `headstart deploy init` (no {_STATE} in it)"

@@ -16,7 +16,7 @@ from headstart.deploy.admission import Contract
 from headstart.deploy.failpoints import reached
 from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError
-from headstart.files import write_bytes, write_text
+from headstart.files import PRIVATE, write_bytes, write_text
 from headstart.statistics.wire import Limits
 
 _LIMITS = Limits(bytes=2**40, samples=2**62, classes=2**24, total=True)
@@ -28,10 +28,11 @@ class Snapshot:
         self._total, self._about = folder / "total.safetensors", folder / "total.json"
 
     def save(self, members: Mapping[str, str], total: Any) -> None:
-        write_bytes(self._total, total.to_bytes("float64"))
+        write_bytes(self._total, total.to_bytes("float64"), PRIVATE)
         reached("total saved")
         about = {"total": total.digest(), "members": dict(members)}
-        write_text(self._about, json.dumps({**about, "sha256": _mark(about)}, ensure_ascii=False))
+        text = json.dumps({**about, "sha256": _mark(about)}, ensure_ascii=False)
+        write_text(self._about, text, PRIVATE)
 
     def load(self) -> tuple[dict[str, str], Any]:
         """Who is in it, and the total; ({}, None) if there is none that fits."""

@@ -1,49 +1,61 @@
-"""FedRDN's question to clients: the mean and deviation of each colour channel of their images.
+"""How clients' channel statistics travel: the mean and deviation of each colour of their images.
 
-Six numbers a client that do not add: the server hands them, without names, to all clients (see
-`headstart.data.rdn` for what that reveals), and no secure sum can hide them.
+Six numbers per client that do not add: the server hands them, without names, to all clients (see
+`headstart.data.augment.fedrdn` for what that reveals), and no secure sum can hide them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.backbones.preprocess import Preprocess
-from headstart.data.pixels import Images
-from headstart.data.rdn import ChannelStatistics, channel_statistics
+from headstart.data.augment.fedrdn import ChannelStatistics, averaged_channels
+from headstart.data.image_samples import ImageSamples
+from headstart.data.samples import blocks
 from headstart.errors import DataError
-from headstart.federation.protocol import Arrays, ClientData, Step, register
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.statistics.base import Summable
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
+
+_BLOCK = 1024  # images at a time
 
 
-def channels(pixels: Preprocess) -> Step:
-    """Ask for them; `pixels`: how the rows of pixels that clients hold were made."""
-    return Step("channels", {"mean": list(pixels.mean), "std": list(pixels.std)})
+def channels() -> Step:
+    """Ask for the channel statistics of the images that a client trains on."""
+    return Step("channels")
 
 
-def told(values: NDArray[np.float64]) -> ChannelStatistics:
-    """An answer, read."""
+def received_channels(values: NDArray[np.float64]) -> ChannelStatistics:
+    """The statistics in the values of an answer; refused where they can be none."""
     return ChannelStatistics(values[:3], values[3:])
 
 
-def unit_images(rows: NDArray[Any], mean: Any, std: Any) -> Images:
-    """Rows of pixels (x − mean)/std, channel by channel, as images x from 0 to 1."""
-    side = math.isqrt(rows.shape[1] // 3) if rows.ndim == 2 else 0
-    if rows.ndim != 2 or rows.shape[1] != 3 * side * side:
-        raise DataError(f"images: expected rows of 3·side² pixels, got shape {rows.shape}")
-    images = np.array(rows, np.float32).reshape(-1, 3, side, side)
-    images *= np.asarray(std, np.float32)[:, None, None]
-    images += np.asarray(mean, np.float32)[:, None, None]
-    return images
+def _unit(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """Means and deviations of pixels from 0 to 1, of each of three channels."""
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        if (promises.numbers(tally, 6) > clients * (1 + 1e-6)).any():
+            raise broken("expected means and deviations of pixels from 0 to 1")
+
+    return check
 
 
-@register("channels", Tally, discloses="the colours of so few images are told to all clients")
+@register_step(
+    "channels",
+    Tally,
+    discloses="the colours of so few images are told to all clients",
+    promise=_unit,
+    budget="measure",
+)
 def _channels(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    own = channel_statistics(unit_images(client.features, params["mean"], params["std"]))
-    return Tally(np.concatenate([own.mean, own.deviation]))
+    samples = client.samples
+    if not isinstance(samples, ImageSamples):
+        raise DataError(f"channels: expected images, got samples of shape {samples.shape}")
+    found = averaged_channels(samples.pixels(rows) for rows in blocks(samples, _BLOCK))
+    return Tally(np.concatenate([found.mean, found.deviation]))

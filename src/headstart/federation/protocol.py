@@ -7,6 +7,7 @@ know of clients it asks by a step: how many samples of each class they have, too
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import optional
-from headstart.data.rdn import Looks
+from headstart.data.samples import Samples
 from headstart.errors import DataError, HeadstartError
-from headstart.labels import Labels
+from headstart.registry import Registry, natural_name, qualified
 from headstart.statistics.base import Summable, total
+from headstart.statistics.wire import Limits
 
 Arrays = Mapping[str, NDArray[Any]]
 OUTSIDE = "outside/"  # arrays of a broadcast that only an evaluation needs: no method's bytes
@@ -55,20 +57,16 @@ class ClientData:
     """What a client holds and never sends: its samples, its own test part, its secret.
 
     `memory` is what it keeps between the rounds of a training: plain arrays, which it changes.
-    `looks`: how else it may see its images in training (FedRDN).
     """
 
-    features: NDArray[Any]
-    labels: Labels
-    test_features: NDArray[Any] | None = None
-    test_labels: Labels | None = None
+    samples: Samples
+    test: Samples | None = None
     secret: bytes | None = None
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
-    looks: Looks | None = None
 
     def emptied(self) -> ClientData:
         """The same client with nothing to say: its statistics are zeros."""
-        return ClientData(self.features[:0], self.labels[:0], secret=self.secret)
+        return ClientData(self.samples.first(0), secret=self.secret)
 
 
 # -- what clients can be asked ---------------------------------------------------------------------
@@ -78,6 +76,12 @@ Work = Callable[[ClientData, Mapping[str, Any], Arrays], Summable]
 Together = Callable[
     [Mapping[str, ClientData], Mapping[str, Any], Arrays], Iterable[tuple[tuple[str, ...], Any]]
 ]
+
+
+# Raises a `WireError` where an answer of so many clients, each within the limits, cannot be one.
+Check = Callable[[Any, Limits, int], None]
+# What a step's parameters and broadcast promise of every answer; made once per question.
+Promise = Callable[[Mapping[str, Any], Arrays], Check]
 
 
 class View(Protocol):
@@ -97,7 +101,8 @@ class StepKind:
     could be undone to a sample), for which small clients refuse. `kept`: arrays of the broadcast
     that a client keeps for the whole training, so that they are sent to it once. `tests`: it needs
     the client's own test part. `fused`: work `together` gives the sum of all clients, not an answer
-    of each.
+    of each. `promise`: what every answer must look like (`headstart.federation.promises`).
+    `budget`: what a node counts such questions as, for it answers only so many about its samples.
     """
 
     work: Work
@@ -107,59 +112,95 @@ class StepKind:
     tests: bool = False
     together: Together | None = None
     fused: bool = False
+    promise: Promise | None = None
+    budget: str = ""
 
     def answer_type(self, step: Step) -> type[Any]:
         """The statistic that clients answer this step with."""
         return self.answer if isinstance(self.answer, type) else self.answer(step.params)
 
+    @property
+    def about(self) -> str:
+        """The first line of what its work says of itself."""
+        return (self.work.__doc__ or "").strip().partition("\n")[0]
 
-STEPS: dict[str, StepKind] = {}
-VIEWS: dict[str, View] = {}
-# Where our own are registered: those that train need torch, and are imported when first asked for.
-_MODULES = {
-    **dict.fromkeys(("measure", "counts", "calibrate", "personal"), "headstart.federation.steps"),
-    "channels": "headstart.federation.channels",
-    **dict.fromkeys(("update", "gradient"), "headstart.gradient.steps"),
-    "home": "headstart.gradient.home",
-    "refit": "headstart.gradient.refit",
-    EXTRACTOR: "headstart.gradient.refit",
+
+# Of this package: the module that registers a step when it is first looked up (those that train
+# need torch), and what clients are asked for.
+OWN_STEPS = {
+    "measure": ("headstart.federation.steps", "the statistic of a head"),
+    "counts": ("headstart.federation.steps", "samples of each class"),
+    "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
+    "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
+    "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
+    "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
+    "update": ("headstart.gradient.steps", "the change of a model by local training"),
+    "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
+    "home": ("headstart.gradient.home", "hits of the client's own model, after training alone"),
+    "refit": ("headstart.gradient.refit", "the change of a statistic, as the extractor trains"),
 }
+VIEWS: dict[str, View] = {}
 
 
-def step_names() -> list[str]:
-    """Every step that can be asked for by name."""
-    return sorted({*_MODULES, *STEPS} - {EXTRACTOR})
-
-
-def step_kind(name: str) -> StepKind:
-    """What is known of a step; an unknown name is refused."""
-    if name not in STEPS and name in step_names():
-        _import(name)
-    if name not in STEPS:
-        raise HeadstartError(f"step: expected one of {', '.join(step_names())}, got {name!r}")
-    return STEPS[name]
-
-
-def _import(name: str) -> None:
-    """Load the module that registers a step; refused where the extra that it needs is missing."""
-    module = _MODULES[name]
+def _import(module: str, what: str) -> None:
+    """Load a module that registers; refused where the extra that it needs is missing."""
     if module.startswith("headstart.gradient."):
-        optional.check("torch", f"step {name}")
+        optional.check("torch", what)
     importlib.import_module(module)
 
 
-def register(
+def _check(name: str, kind: Any) -> None:
+    if not isinstance(kind, StepKind):
+        raise HeadstartError(
+            f"step {name}: expected one that @register_step has registered, got {kind!r:.200}"
+        )
+
+
+STEPS: Registry[StepKind] = Registry(
+    "step",
+    "headstart.steps",
+    dict,
+    named=lambda kind: natural_name(kind.work),
+    check=_check,
+    later={
+        name: functools.partial(_import, module, f"step {name}")
+        for name, (module, _) in OWN_STEPS.items()
+    },
+)
+
+
+def step_kind(name: str) -> StepKind:
+    """What is known of a step; refused unless the name is exactly that of a step.
+
+    Names travel, and whoever refuses a step compares them: no other spelling is taken.
+    """
+    entry = STEPS.entry(name)
+    if entry.name != name:
+        raise HeadstartError(f"step: expected {entry.name!r}, got {name!r}")
+    return entry.load()
+
+
+def register_step(
     name: str,
     answer: type[Any] | Callable[[Mapping[str, Any]], type[Any]],
     *,
     discloses: str = "",
     kept: Iterable[str] = (),
     tests: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Work], Work]:
-    """Give a piece of client work the name by which a step asks for it."""
+    """Give a piece of client work the name by which a step asks for it.
+
+    What is decorated is a function of (client, params, broadcast) that returns a statistic of the
+    type `answer`. `discloses`, `kept` and `tests` are those of `StepKind`.
+    """
 
     def put(work: Work) -> Work:
-        STEPS[name] = StepKind(work, answer, discloses, frozenset(kept), tests)
+        kind = StepKind(
+            work, answer, discloses, frozenset(kept), tests, promise=promise, budget=budget
+        )
+        STEPS.add(kind, name=name, place=qualified(work))
         return work
 
     return put
@@ -171,18 +212,23 @@ def register_together(
     *,
     discloses: str = "",
     kept: Iterable[str] = (),
+    tests: bool = False,
     fused: bool = False,
+    promise: Promise | None = None,
+    budget: str = "",
 ) -> Callable[[Together], Together]:
     """The same for work on many clients; on one client it is the work of that name."""
 
     def put(together: Together) -> Together:
+        @functools.wraps(together)
         def alone(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
             ((_, statistic),) = together({"": client}, params, broadcast)
             return statistic
 
-        STEPS[name] = StepKind(
-            alone, answer, discloses, frozenset(kept), together=together, fused=fused
+        kind = StepKind(
+            alone, answer, discloses, frozenset(kept), tests, together, fused, promise, budget
         )
+        STEPS.add(kind, name=name, place=qualified(together))
         return together
 
     return put
@@ -201,7 +247,7 @@ def perform(step: Step, client: ClientData, broadcast: Arrays) -> Summable:
         client = client.emptied()
     if EXTRACTOR in step.params:
         if EXTRACTOR not in VIEWS:
-            _import(EXTRACTOR)
+            _import("headstart.gradient.refit", f"step {step.name} through a network")
         client = VIEWS[EXTRACTOR](client, step.params[EXTRACTOR], broadcast, tests=kind.tests)
     return kind.work(client, step.params, broadcast)
 

@@ -11,12 +11,13 @@ other people's machines come through `headstart.deploy.flower`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from headstart.errors import DataError, HeadstartError
+from headstart.federation.promises import sound
 from headstart.federation.protocol import Answer, Arrays, ClientData, Step, added, chosen, step_kind
 from headstart.federation.simulator import Simulator, pack_memories, unpack_memories
 from headstart.optional import require
@@ -84,6 +85,11 @@ class RayFederation:
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Answer]:
         """Each client's answer, worker by worker as they come."""
+        yield from sound(self._answers(step, broadcast, cohort), step, broadcast)
+
+    def _answers(
+        self, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
+    ) -> Iterator[Answer]:
         kind = step_kind(step.name).answer_type(step)
         for _, found in self._done("answers", step, broadcast, cohort):
             for name, data, down in found:
@@ -97,7 +103,7 @@ class RayFederation:
         parts = {}
         for names, (data, up, down) in self._done("total", step, broadcast, cohort):
             parts[tuple(names)] = Answer(tuple(names), kind.from_bytes(data), up, down)
-        return added(parts[names] for names in sorted(parts))
+        return added(sound((parts[names] for names in sorted(parts)), step, broadcast))
 
     def _done(
         self, work: str, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
@@ -161,17 +167,7 @@ class _Worker:
         if self._made is None:
             data = {n: h if isinstance(h, ClientData) else h() for n, h in self._held.items()}
             # Arrays out of Ray's store are read-only, memories of training are not.
-            own = {
-                name: ClientData(
-                    client.features,
-                    client.labels,
-                    client.test_features,
-                    client.test_labels,
-                    client.secret,
-                    looks=client.looks,
-                )
-                for name, client in data.items()
-            }
+            own = {name: replace(client, memory={}) for name, client in data.items()}
             self._made = Simulator(own, self._seed, self._precision)
         return self._made
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.federation.promises import sound
 from headstart.federation.protocol import Answer, Arrays, Federation, Step, added, chosen, step_kind
 from headstart.federation.steps import counts
 from headstart.statistics.class_sums import ClassSums
@@ -110,8 +111,12 @@ class Recorded:
         step = self.store.step
         assert step is not None
         kind = step_kind(step.name).answer_type(step)
-        for clients, payload in zip(members, self.store.messages(members), strict=True):
-            yield Answer(clients, kind.from_bytes(payload), len(payload), payload=payload)
+        messages = zip(members, self.store.messages(members), strict=True)
+        read = (
+            Answer(clients, kind.from_bytes(payload), len(payload), payload=payload)
+            for clients, payload in messages
+        )
+        yield from sound(read, step, None)
 
     def begin_training(self, name: str) -> None:
         self.inner.begin_training(name)

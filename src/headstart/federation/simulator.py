@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headstart import threads
 from headstart.errors import DataError
+from headstart.federation.promises import sound
 from headstart.federation.protocol import (
     EXTRACTOR,
     Answer,
@@ -61,6 +62,11 @@ class Simulator:
     def answers(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None
     ) -> Iterator[Answer]:
+        yield from sound(self._answers(step, broadcast, cohort), step, broadcast)
+
+    def _answers(
+        self, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
+    ) -> Iterator[Answer]:
         names, arrays = chosen(self.clients, cohort), broadcast or {}
         if self._at_once(step) and not step_kind(step.name).fused:
             yield from self._together(step, names, arrays)
@@ -68,7 +74,7 @@ class Simulator:
         every, once = broadcast_bytes(step, arrays)
         for name in names:
             client = self._client(name)
-            with threads.for_size(len(client.labels)):
+            with threads.for_size(len(client.samples)):
                 answer = perform(step, client, arrays)
                 data = self._encoded(answer)
             came = type(answer).from_bytes(data)
@@ -79,7 +85,8 @@ class Simulator:
     ) -> Answer:
         if not self._at_once(step):
             return added(self.answers(step, broadcast, cohort))
-        return added(self._together(step, chosen(self.clients, cohort), broadcast or {}))
+        sums = self._together(step, chosen(self.clients, cohort), broadcast or {})
+        return added(sound(sums, step, broadcast))
 
     def _at_once(self, step: Step) -> bool:
         known = step_kind(step.name).together is not None

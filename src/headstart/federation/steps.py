@@ -13,14 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import heads
-from headstart.federation.protocol import EXTRACTOR, Arrays, ClientData, Step, register
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
 from headstart.heads.base import settings
 from headstart.heads.leverage import Leverage
-from headstart.heads.linear import LinearHead
+from headstart.heads.linear import TEMPERATURES, LinearHead
 from headstart.personal import VARIANTS, Settings, known
 from headstart.statistics.base import Summable
 from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
+
+LEVELS, MOST = 64, 4  # of a loss per sample: steps of ln C/64, up to 4·ln C
 
 
 def measure(head: Any, *, exact: bool = False, bound: float = 16.0) -> Step:
@@ -68,40 +73,118 @@ def _statistic(params: Mapping[str, Any]) -> type[Any]:
     return heads.make(params["head"], dict(params["settings"])).statistic
 
 
-@register("measure", _statistic, discloses="a sum over few samples is nearly those samples")
+def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """The tables of this head's statistic, on the lattice that was asked for or on none."""
+    head = heads.make(params["head"], dict(params["settings"]))
+    how = {"exact": params["exact"], "bound": params["bound"]}
+    empty: Any = head.measure(np.zeros((0, 1)), np.zeros(0, np.int64), **how, secret=b"")
+    tables = set(getattr(empty, "tables", ()))
+
+    def check(statistic: Any, limits: Limits, clients: int) -> None:
+        if statistic.lattice != empty.lattice:
+            raise broken(f"expected statistics on {empty.lattice}, got {statistic.lattice}")
+        if set(getattr(statistic, "tables", ())) != tables:
+            raise broken(f"expected tables {', '.join(sorted(tables))}, got others")
+        promises.count(float(statistic.samples), limits.samples * clients, "samples")
+
+    return check
+
+
+@register_step(
+    "measure",
+    _statistic,
+    discloses="a sum over few samples is nearly those samples",
+    promise=_measured,
+    budget="measure",
+)
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
-    return head.measure(
-        client.features,
-        client.labels,
-        exact=params["exact"],
-        bound=params["bound"],
-        secret=client.secret,
-    )
+    how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
+    return head.measure(*client.samples.read(), **how)
 
 
-@register("counts", ClassSums)
+def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """Whole numbers and nothing else."""
+
+    def check(statistic: ClassSums, limits: Limits, clients: int) -> None:
+        if statistic.tables or statistic.lattice is None or statistic.dimension != 1:
+            raise broken("expected counts of classes alone")
+        promises.count(float(statistic.samples), limits.samples * clients, "samples")
+
+    return check
+
+
+@register_step("counts", ClassSums, promise=_counted)
 def _counts(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    labels = client.labels
+    labels = client.samples.labels
     return ClassSums.measure(np.zeros((len(labels), 1)), labels, exact=True, sums=False)
 
 
-@register("calibrate", Tally)
+def coarse(losses: NDArray[np.float64], samples: int, classes: int) -> NDArray[np.float64]:
+    """Losses rounded to n·ln C/64 and cut at 4n·ln C: enough to choose a temperature by.
+
+    A total of rounded losses is within n·ln C/128 of the true one, so the chosen temperature costs
+    at most ln C/64 per sample more than the best. At low temperatures a loss is a margin times
+    1/T: its digits, and not its size, would give a sample away.
+    """
+    if not samples:
+        return np.zeros_like(losses)
+    unit = samples * np.log(max(classes, 2)) / LEVELS
+    return np.rint(losses / unit).clip(0, MOST * LEVELS) * unit
+
+
+def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """One loss per temperature, none above the largest that `coarse` lets through."""
+    most = MOST * np.log(max(len(_head(broadcast).classes), 2)) * (1 + 1e-9)
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        found = promises.numbers(tally, len(TEMPERATURES))
+        if (found > most * limits.samples * clients).any():
+            raise broken(f"expected losses of at most {most:.6g} per sample")
+
+    return check
+
+
+@register_step(
+    "calibrate",
+    Tally,
+    discloses="the loss of one sample is its margin, along any direction the server chooses",
+    promise=_losses,
+    budget="calibrate",
+)
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
-    return Tally(_head(broadcast).losses(client.features, client.labels, leverage))
+    head = _head(broadcast)
+    features, labels = client.samples.read()
+    known = int(np.isin(labels, head.classes).sum())
+    losses = head.losses(features, labels, leverage)
+    return Tally(coarse(losses, known, len(head.classes)))
 
 
-@register("personal", Tally, tests=True)
+def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        promises.hits(tally, 1, len(VARIANTS), limits, clients)
+
+    return check
+
+
+@register_step(
+    "personal",
+    Tally,
+    discloses="whether one sample is hit says on which side it lies of any plane",
+    tests=True,
+    promise=_hits,
+    budget="personal",
+)
 def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     """[tested, hits of each of VARIANTS]; each is made of the training part alone."""
-    z, y = client.test_features, client.test_labels
-    if z is None or y is None or not len(y):
+    if client.test is None or not len(client.test):
         return Tally(np.zeros(1 + len(VARIANTS)))
+    (x, labels), (z, y) = client.samples.read(), client.test.read()
     head = _head(broadcast)
-    if not known(head, client.labels).any():
+    if not known(head, labels).any():
         return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
     chosen = Settings(params["smoothing"], Leverage(**params["leverage"]))
-    made = (make(head, client.features, client.labels, chosen) for make in VARIANTS.values())
+    made = (make(head, x, labels, chosen) for make in VARIANTS.values())
     hits = [float((own.predict(z) == y).sum()) for own in made]
     return Tally(np.array([float(len(y)), *hits]))

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.data.rdn import Looks
+from headstart.data.samples import ArraySamples, Samples, blocks
 from headstart.errors import DivergedError, HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
@@ -30,6 +30,7 @@ from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
 Params = dict[str, Tensor]
+Reading = Callable[[int, int, int], tuple[NDArray[Any], NDArray[Any]]]  # step, clients, samples
 _LAST = np.iinfo(np.uint64).max  # places without a sample are behind all others
 _PIECE = 1024  # samples whose gradient is taken at a time, where all of a client's are asked for
 
@@ -55,32 +56,38 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """One client's training data as the model takes it, and what its shuffling depends on."""
+class TrainingSet:
+    """One client's samples as the model takes them, and what its shuffling depends on.
 
-    x: NDArray[Any]
-    y: NDArray[np.int64]
+    Labels are positions among the model's classes.
+    """
+
+    samples: Samples
     secret: bytes
     mask: Tensor | None = None  # of its classes, 0 or −∞
     counts: NDArray[np.float32] | None = None  # of every class
-    looks: Looks | None = None  # how its images may look each time they are seen
+
+    @property
+    def y(self) -> NDArray[np.int64]:
+        return self.samples.labels
 
     def draw(self, epochs: int, key: bytes) -> bytes:
-        """64 random bits a sample and epoch, the same on every machine: their order is its own."""
-        return hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.y))
+        """64 random bits per sample and epoch, the same on every machine: the order is its own."""
+        return hashlib.shake_256(self.secret + key).digest(8 * epochs * len(self.samples))
 
-    def look(self, looks: Looks, images: NDArray[Any], key: bytes) -> None:
-        """In place: FedRDN draws anew for each image of each batch."""
-        bits = hashlib.shake_256(self.secret + b"looks" + key).digest(8 * len(images))
-        looks.redraw(images, np.frombuffer(bits, "<u8"))
+    def read(
+        self, order: NDArray[np.intp], key: bytes, epoch: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The samples of a batch in one epoch of a training; padding reads the first sample."""
+        return self.samples.read(order.clip(0), b"%s %s %d" % (self.secret, key, epoch))
 
 
 class Group:
     """Clients trained together, and their batches."""
 
-    def __init__(self, clients: Sequence[Samples]) -> None:
+    def __init__(self, clients: Sequence[TrainingSet]) -> None:
         self.clients = clients
-        self.sizes = np.array([len(client.y) for client in clients])
+        self.sizes = np.array([len(client.samples) for client in clients])
         masks = [client.mask for client in clients if client.mask is not None]
         self.mask: Tensor | float = torch.stack(masks)[:, None, :] if masks else 0.0
         counts = [client.counts for client in clients if client.counts is not None]
@@ -91,37 +98,66 @@ class Group:
     def batches(self, epochs: int, size: int, *key: int) -> Iterator[tuple[int, Batch]]:
         """(how many clients still train, their step). Clients stand with the most steps first.
 
-        A batch is read before the next one is asked for: they share their memory.
+        A batch is used before the next one is asked for: they share their memory.
         """
         size = min(size, int(self.sizes.max()))
         said = repr(key).encode()
         orders, counts = self._orders(epochs, size, said)
         real = orders >= 0
         weights = (real / np.maximum(real.sum(axis=2, keepdims=True), 1)).astype(np.float32)
-        x = np.empty((len(orders), size, *self.clients[0].x.shape[1:]), self.clients[0].x.dtype)
-        y = np.empty(orders.shape, np.int64)
-        for client, order, labels in zip(self.clients, orders, y, strict=True):
-            client.y.take(order, 0, labels, "clip")  # padding takes the first sample, at weight 0
+        read = self._from_memory(orders) if self._in_memory else self._read(orders, size, said)
         for step, count in enumerate(counts):
             width = size
             if count == 1:  # padding would show in batch norm's statistics
                 width = int(real[0, step].sum())
-            taken = zip(self.clients, x[:count, :width], orders[:count, step, :width], strict=False)
-            for client, seen, order in taken:
-                client.x.take(order, 0, seen, "clip")
-                if client.looks is not None:
-                    client.look(client.looks, seen, b"%s %d" % (said, step))
-            own = slice(count), step, slice(width)
+            x, y = read(step, count, width)
             yield (
                 count,
                 Batch(
-                    torch.from_numpy(x[:count, :width]),
-                    torch.from_numpy(y[own]),
-                    torch.from_numpy(weights[own]),
+                    torch.from_numpy(x),
+                    torch.from_numpy(y),
+                    torch.from_numpy(weights[:count, step, :width]),
                     self.mask[:count] if isinstance(self.mask, Tensor) else 0.0,
                     None if self.counts is None else self.counts[:count],
                 ),
             )
+
+    @property
+    def _in_memory(self) -> bool:
+        return all(isinstance(client.samples, ArraySamples) for client in self.clients)
+
+    def _from_memory(self, orders: NDArray[np.intp]) -> Reading:
+        """Rows of arrays, taken into memory that all batches share."""
+        held = [client.samples.read() for client in self.clients]
+        first = held[0][0]
+        x = np.empty((len(orders), orders.shape[2], *first.shape[1:]), first.dtype)
+        y = np.empty(orders.shape, np.int64)
+        for (_, own), order, labels in zip(held, orders, y, strict=True):
+            own.take(order, 0, labels, "clip")  # padding takes the first sample, at weight 0
+
+        def read(step: int, count: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+            taken = zip(held, x[:count, :width], orders[:count, step, :width], strict=False)
+            for (samples, _), place, order in taken:
+                samples.take(order, 0, place, "clip")
+            return x[:count, :width], y[:count, step, :width]
+
+        return read
+
+    def _read(self, orders: NDArray[np.intp], size: int, key: bytes) -> Reading:
+        """Samples that are made where they are needed, augmented anew in every epoch."""
+        steps = self.steps(size).tolist()
+
+        def read(step: int, count: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+            batches = [
+                client.read(order, key, step // own)
+                for client, order, own in zip(
+                    self.clients[:count], orders[:count, step, :width], steps[:count], strict=True
+                )
+            ]
+            x, y = zip(*batches, strict=True)
+            return np.stack(x), np.stack(y)
+
+        return read
 
     def steps(self, size: int) -> NDArray[np.int64]:
         """How many batches of this size each client has."""
@@ -149,13 +185,12 @@ class Group:
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
         for place, client in enumerate(self.clients):
-            weights = torch.full((1, len(client.y)), 1 / len(client.y))
+            weights = torch.full((1, len(client.samples)), 1 / len(client.samples))
             own = slice(place, place + 1)
             mask = self.mask[own] if isinstance(self.mask, Tensor) else 0.0
             counts = None if self.counts is None else self.counts[own]
-            for at in range(0, len(client.y), _PIECE):
-                part = slice(at, at + _PIECE)
-                x, y = (torch.from_numpy(held[None, part]) for held in (client.x, client.y))
+            for part in blocks(client.samples, _PIECE):
+                x, y = (torch.from_numpy(held[None]) for held in client.samples.read(part))
                 yield place, Batch(x, y, weights[:, part], mask, counts)
 
 

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData, perform
 from headstart.gradient import steps
 from headstart.gradient.models import Spec, initial
@@ -48,7 +49,7 @@ def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> floa
 
     All passes of the algorithm with all their gradients, and the one that is asked for ahead.
     """
-    client = ClientData(samples, labels, secret=b"")
+    client = ClientData(ArraySamples(samples, labels), secret=b"")
     classes = torch.arange(job.spec.classes).numpy()
     params = initial(job.model, None, 0)
     server: dict[str, Any] = job.recipe.server.start({n: params[n] for n in job.names.steered})

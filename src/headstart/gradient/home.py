@@ -9,7 +9,7 @@ classes the client has and those it lacks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.federation.protocol import Arrays, ClientData, Step, register_together
+from headstart.data.samples import ArraySamples, Samples, blocks
+from headstart.federation import promises
+from headstart.federation.promises import broken
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
 from headstart.gradient.checks import whole
 from headstart.gradient.engine import Group, Params, Told, descend, finite
 from headstart.gradient.losses import frequencies
@@ -27,9 +30,10 @@ from headstart.gradient.steps import Job, groups, heard, positions
 from headstart.gradient.terms import towards_given
 from headstart.heads.base import choice, flag, number
 from headstart.statistics.tally import Tally
+from headstart.statistics.wire import Limits
 
 METHODS = ("sgd", "ditto")
-_BLOCK = 1024  # samples tested at a time
+_BLOCK, _NUMBERS = 1024, 2**19  # samples tested at a time, and the numbers in them
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,27 @@ def results(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     return table[0], table[1:]
 
 
-@register_together("home", Tally)
+def _tested(params: Mapping[str, Any], words: Arrays) -> Check:
+    """Hits of every test on three parts; of those from outside the server knows the size."""
+    tests, outside = Home(**params["home"]).tests, len(words.get("outside/labels", ()))
+
+    def check(tally: Tally, limits: Limits, clients: int) -> None:
+        wide = replace(limits, samples=max(limits.samples, outside))
+        promises.hits(tally, 3, tests, wide, clients)
+        if tally.values[1] + tally.values[2] > outside * clients:
+            raise broken(f"expected at most the {outside} samples from outside")
+
+    return check
+
+
+@register_together(
+    "home",
+    Tally,
+    discloses="whether one sample is hit says on which side it lies of any plane",
+    tests=True,
+    promise=_tested,
+    budget="personal",
+)
 def _home(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Tally]]:
@@ -83,11 +107,11 @@ def _home(
         told = heard(job, words, -1)
         silent = np.zeros(3 * (1 + home.tests))
         for name, client in clients.items():
-            if not len(client.labels):
+            if not len(client.samples):
                 yield (name,), Tally(silent)
         for ids, group in groups(job, clients, words["classes"], oll=home.oll):
             members = [clients[name] for name in ids]
-            tested = [Tested.of(job, client, words) for client in members]
+            tested = [Tested.of(client, words) for client in members]
             rows = [[one.sizes] for one in tested]
             owned = own_model(begin, told, members, (*job.names.moving, "head.bias"))
             if home.prior:
@@ -179,48 +203,55 @@ def _prior(job: Job, home: Home, group: Group, carried: NDArray[Any] | None) -> 
 class Tested:
     """One client's tests: its own part, and the outside test set if it was told."""
 
-    parts: tuple[tuple[NDArray[Any], NDArray[np.int64]], ...]  # samples, where their labels stand
+    own: Samples  # whose labels say where they stand among the classes, −1: nowhere
+    outside: Samples
     present: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, job: Job, client: ClientData, words: Arrays) -> Tested:
+    def of(cls, client: ClientData, words: Arrays) -> Tested:
         classes = words["classes"]
-        present = np.isin(classes, client.labels)
-        own = (client.test_features, client.test_labels)
-        outside = (words.get("outside/features"), words.get("outside/labels"))
-        parts = []
-        for x, y in (own, outside):
-            if x is None or y is None:
-                parts.append((client.features[:0], np.zeros(0, np.int64)))
-            else:
-                known = np.isin(y, classes)  # a class nobody trained on is a mistake
-                at = np.full(len(y), -1)
-                at[known] = positions(y[known], classes)
-                parts.append((x, at))
-        return cls(tuple(parts), present)
+        none = client.samples.first(0)
+        outside: Samples = none
+        if "outside/labels" in words:
+            outside = ArraySamples(words["outside/features"], words["outside/labels"])
+        own = none if client.test is None else client.test
+        present = np.isin(classes, client.samples.labels)
+        return cls(_placed(own, classes), _placed(outside, classes), present)
 
     @property
     def sizes(self) -> NDArray[np.float64]:
-        (_, own), (_, outside) = self.parts
-        local = self.present[outside] & (outside >= 0)
-        return np.array([len(own), local.sum(), len(outside) - local.sum()], np.float64)
+        local = self._local.sum()
+        return np.array([len(self.own), local, len(self.outside) - local], np.float64)
+
+    @property
+    def _local(self) -> NDArray[np.bool_]:
+        """Which samples from outside are of a class that the client has."""
+        at = self.outside.labels
+        return np.asarray(self.present[at] & (at >= 0))
 
     def hits(self, job: Job, params: Params, mask: Tensor | float) -> NDArray[np.float64]:
-        (x, own), (outside_x, outside) = self.parts
-        right = predicted(job, params, x, mask) == own
-        far = predicted(job, params, outside_x, mask) == outside
-        local = self.present[outside] & (outside >= 0)
+        right = predicted(job, params, self.own, mask) == self.own.labels
+        far, local = predicted(job, params, self.outside, mask) == self.outside.labels, self._local
         return np.array([right.sum(), (far & local).sum(), (far & ~local).sum()], np.float64)
 
 
+def _placed(samples: Samples, classes: NDArray[Any]) -> Samples:
+    """With the places of their labels; a class that nobody trained on is a mistake, at −1."""
+    labels = samples.labels
+    known = np.isin(labels, classes)
+    at = np.full(len(labels), -1)
+    at[known] = positions(labels[known], classes)
+    return samples.relabelled(at)
+
+
 def predicted(
-    job: Job, params: Params, samples: NDArray[Any], mask: Tensor | float = 0.0
+    job: Job, params: Params, samples: Samples, mask: Tensor | float = 0.0
 ) -> NDArray[np.int64]:
     """The position of the highest logit, for each sample; parameters with an axis of 1."""
     found = []
     with torch.no_grad():
-        for at in range(0, len(samples), _BLOCK):
-            x = job.model.inputs(samples[at : at + _BLOCK])[None]
+        for part in blocks(samples, _BLOCK, _NUMBERS):
+            x = job.model.inputs(samples.read(part)[0])[None]
             logits = job.model.logits(params, job.model.features(params, x)) + mask
             found.append(logits[0].argmax(dim=1).numpy())
     return np.concatenate([np.zeros(0, np.int64), *found])

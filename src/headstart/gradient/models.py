@@ -176,15 +176,10 @@ class Model:
             if samples.shape[1:] != (self.spec.dimension,):
                 wanted = f"n×{self.spec.dimension}"
                 raise DataError(f"features: expected {wanted}, got shape {samples.shape}")
-        elif samples.ndim == 2:  # a row of pixels each, channel by channel
-            side = math.isqrt(samples.shape[1] // 3)
-            if samples.shape[1] != 3 * side * side:
-                raise DataError(f"images: expected 3·side² pixels a row, got {samples.shape[1]}")
-            samples = samples.reshape(-1, 3, side, side)
-        elif samples.dtype == np.uint8:  # h×w×3 bytes; other numbers are a network's input already
-            if samples.ndim != 4 or samples.shape[3] != 3:
-                raise DataError(f"images: expected n×h×w×3 bytes, got shape {samples.shape}")
-            return torch.from_numpy(np.ascontiguousarray(samples.transpose(0, 3, 1, 2)))
+        elif samples.dtype == np.uint8:  # other numbers are a network's input already
+            if samples.ndim != 4 or samples.shape[1] != 3:
+                raise DataError(f"images: expected n×3×h×w bytes, got shape {samples.shape}")
+            return torch.from_numpy(np.ascontiguousarray(samples))
         return torch.from_numpy(np.ascontiguousarray(samples, np.float32))
 
     def features(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:

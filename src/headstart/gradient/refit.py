@@ -24,13 +24,17 @@ import torch
 from numpy.typing import NDArray
 
 from headstart import heads
+from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError
+from headstart.federation import promises
 from headstart.federation.protocol import (
+    EXTRACTOR,
     Answer,
     Arrays,
+    Check,
     ClientData,
     Step,
-    register,
+    register_step,
     register_view,
 )
 from headstart.federation.steps import through
@@ -42,6 +46,7 @@ from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.moments import Moments
 from headstart.statistics.parts import Gram
 from headstart.statistics.vectors import Vectors
+from headstart.statistics.wire import Limits
 
 _BLOCK = 256  # samples through the network at a time
 ACCEPTED = "accepted"
@@ -58,19 +63,19 @@ def extractor_arrays(
 
 
 def features_of(
-    model: Model, params: Mapping[str, NDArray[Any]], samples: NDArray[Any]
+    model: Model, params: Mapping[str, NDArray[Any]], samples: Samples
 ) -> NDArray[np.float32]:
     """φ(x) of many samples; every block has one shape, so a sample's features are its own.
 
     Without the random features of a model that has them: its closed form applies them itself.
     """
     if model.module is None:
-        return np.asarray(samples, np.float32)
+        return np.asarray(samples.read()[0], np.float32)
     received = tensors({name: params[name] for name in model.part("extractor")})
     found = [np.zeros((0, model.extracted_dimension), np.float32)]
     with torch.no_grad():
         for at in range(0, len(samples), _BLOCK):
-            block = samples[at : at + _BLOCK]
+            block, _ = samples.read(slice(at, at + _BLOCK))
             filled = np.concatenate([block, np.repeat(block[:1], _BLOCK - len(block), axis=0)])
             made = model.extracted(received, model.inputs(filled)[None])[0]
             found.append(made[: len(block)].numpy())
@@ -94,17 +99,13 @@ def _through(
         _SEEN[client] = vector, seen
     params = shaped(vector, model.part("extractor"), model.shapes)
 
-    def features(key: str, samples: NDArray[Any]) -> NDArray[Any]:
+    def features(key: str, samples: Samples) -> ArraySamples:
         if key not in seen:
             seen[key] = features_of(model, params, samples)
-        return seen[key]
+        return ArraySamples(seen[key], samples.labels)
 
-    own = client.test_features
-    return replace(
-        client,
-        features=features("train", client.features),
-        test_features=features("test", own) if tests and own is not None else None,
-    )
+    test = features("test", client.test) if tests and client.test is not None else None
+    return replace(client, samples=features("train", client.samples), test=test)
 
 
 # -- the running total -----------------------------------------------------------------------------
@@ -180,10 +181,34 @@ def _last_accepted(
     return 0, np.zeros(1)
 
 
-@register("refit", Vectors, discloses="a difference of statistics is a sum of features")
+def _changed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """[triangle of A], B, g of the features that the broadcast extractor makes; a tag of 48 bits.
+
+    How large the features of a network may be is not known.
+    """
+    head = heads.make(params["head"], dict(params["settings"]))
+    model, every = build(Spec.of(params[EXTRACTOR])), len(broadcast["classes"])
+    mapped = getattr(head, "feature_map", None)
+    d = mapped.dimension if mapped else model.extracted_dimension
+    size = (d * (d + 1) // 2 if head.statistic is Moments else 0) + every * d + every
+
+    def check(answer: Vectors, limits: Limits, clients: int) -> None:
+        promises.shape(answer, ("change",), ("tag",), size)
+        promises.count(answer.number("tag"), clients * 2**48, "tag")
+
+    return check
+
+
+@register_step(
+    "refit",
+    Vectors,
+    discloses="a difference of statistics is a sum of features",
+    promise=_changed,
+    budget="training",
+)
 def _refit(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
-    statistic = head.measure(client.features, client.labels, secret=client.secret)
+    statistic = head.measure(*client.samples.read(), secret=client.secret)
     now = packed(statistic, broadcast["classes"])
     tag = _tag(client.secret, params["round"])
     before, accepted = _last_accepted(client, params["round"], broadcast[ACCEPTED])

@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart import gradient
+from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError, HeadstartError
-from headstart.federation.protocol import Arrays, ClientData, Step, register_together
+from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
+from headstart.gradient import answers as promised
 from headstart.gradient import diagnose
 from headstart.gradient.engine import (
     Group,
     Params,
-    Samples,
     Told,
     Trained,
     Training,
+    TrainingSet,
     finite,
     local_update,
 )
@@ -130,7 +132,26 @@ NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how man
 _SHOWS = "a row of {} is a sum of features"
 
 
-@register_together("update", Vectors, discloses=_SHOWS.format("an update"), kept=KEPT, fused=True)
+def _named(job: Job, words: Arrays) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of an update's vectors and numbers."""
+    rows = ("update", *sorted(job.recipe.extra_names))
+    return rows, NUMBERS if _outside(words) is None else (*NUMBERS, *diagnose.SUMS)
+
+
+def _updated(params: Mapping[str, Any], words: Arrays) -> Check:
+    job = Job.of(params["job"])
+    return promised.update_check(job, words, *_named(job, words))
+
+
+@register_together(
+    "update",
+    Vectors,
+    discloses=_SHOWS.format("an update"),
+    kept=KEPT,
+    fused=True,
+    promise=_updated,
+    budget="training",
+)
 def _update(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Vectors]]:
@@ -141,8 +162,7 @@ def _update(
     """
     job = Job.of(params["job"])
     told, at = heard(job, words, params["round"]), _outside(words)
-    rows = ("update", *sorted(job.recipe.extra_names))
-    names = NUMBERS if at is None else (*NUMBERS, *diagnose.SUMS)
+    rows, names = _named(job, words)
     answers = [_silence(job, rows, names)]
 
     def one(part: tuple[Sequence[str], Group]) -> Vectors:
@@ -158,7 +178,7 @@ def _update(
             keep(job, trained, members)
         return answer
 
-    samples = sum(len(client.labels) for client in clients.values())
+    samples = sum(len(client.samples) for client in clients.values())
     size = sum(math.prod(job.model.shapes[name]) for name in job.names.moving)
     small = samples * size <= _SMALL
     side_by_side = job.model.together and not small
@@ -215,8 +235,18 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
 
 
+def _sloped(params: Mapping[str, Any], words: Arrays) -> Check:
+    return promised.gradient_check(Job.of(params["job"]), words)
+
+
 @register_together(
-    "gradient", Vectors, discloses=_SHOWS.format("a gradient"), kept=KEPT, fused=True
+    "gradient",
+    Vectors,
+    discloses=_SHOWS.format("a gradient"),
+    kept=KEPT,
+    fused=True,
+    promise=_sloped,
+    budget="training",
 )
 def _gradient(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], words: Arrays
@@ -277,10 +307,10 @@ def groups(
 
     In each, the clients with the most samples are first.
     """
-    size = {name: len(client.labels) for name, client in clients.items() if len(client.labels)}
+    size = {name: len(own.samples) for name, own in clients.items() if len(own.samples)}
     order = sorted(size, key=lambda name: -size[name])
     for ids in _dealt(order, size, most if job.model.together else 1, job.training.batch):
-        yield ids, Group([samples(job, clients[name], classes, oll=oll) for name in ids])
+        yield ids, Group([training_set(job, clients[name], classes, oll=oll) for name in ids])
 
 
 def _dealt(order: list[str], size: Mapping[str, int], room: int, batch: int) -> list[list[str]]:
@@ -302,25 +332,40 @@ def _dealt(order: list[str], size: Mapping[str, int], room: int, batch: int) -> 
     return dealt
 
 
-_KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], Samples]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], TrainingSet]] = WeakKeyDictionary()
 
 
-def samples(job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = False) -> Samples:
+def training_set(
+    job: Job, client: ClientData, classes: NDArray[Any], *, oll: bool = False
+) -> TrainingSet:
     """Made once for all rounds of a training, unless that takes another copy of the features."""
-    known = _KEPT.get(client)
-    if known and known[0] is job.model.spec and known[1] is classes and not oll:
-        return known[2]
-    y = positions(client.labels, classes)
+    kept = _KEPT.get(client)
+    if kept and kept[0] is job.model.spec and kept[1] is classes and not oll:
+        return kept[2]
+    y = positions(client.samples.labels, classes)
     mask = None
     if oll:
         mask = torch.full((len(classes),), -torch.inf)
         mask[torch.from_numpy(np.unique(y))] = 0.0
-    x = job.model.inputs(client.features).numpy()
+    samples = as_inputs(job.model, client.samples.relabelled(y))
     counts = np.bincount(y, minlength=len(classes)).astype(np.float32)
-    made = Samples(x, y, client.secret or b"", mask, counts, client.looks)
-    if not oll and np.may_share_memory(x, client.features):
+    made = TrainingSet(samples, client.secret or b"", mask, counts)
+    if not oll and _no_copy(samples, client.samples):
         _KEPT[client] = job.model.spec, classes, made
     return made
+
+
+def as_inputs(model: Model, samples: Samples) -> Samples:
+    """The same samples as the model takes them: arrays are made so at once, others are so."""
+    if not isinstance(samples, ArraySamples):
+        return samples
+    return ArraySamples(model.inputs(samples.features).numpy(), samples.labels)
+
+
+def _no_copy(made: Samples, held: Samples) -> bool:
+    if isinstance(made, ArraySamples) and isinstance(held, ArraySamples):
+        return np.may_share_memory(made.features, held.features)
+    return True
 
 
 def positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:

@@ -6,13 +6,16 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.errors import HeadstartError
 from headstart.registry import QUALIFIED, Registry, folded
 
+if TYPE_CHECKING:
+    from headstart.heads.base import Head
+
 C = TypeVar("C", bound=type[Any])
-_PARTS = ("name", "title", "statistic", "measure", "numbers", "solve")
+_PARTS = ("name", "title", "statistic", "measure", "paper_upload_size", "solve")
 
 
 def _package() -> dict[str, type[Any]]:
@@ -67,7 +70,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is missing and field.default_factory is missing
 
 
-def make(name: str, settings: Mapping[str, Any] | None = None) -> Any:
+def make(name: str, settings: Mapping[str, Any] | None = None) -> Head:
     """A head from its name and settings, as a config or a step names it."""
     cls, given = HEADS[name], dict(settings or {})
     expected = {field.name: field for field in dataclasses.fields(cls) if field.init}
@@ -80,4 +83,5 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     needed = [key for key, field in expected.items() if key not in given and _required(field)]
     if needed:
         raise HeadstartError(f"{name}: expected {', '.join(needed)} to be given, got none")
-    return cls(**given)
+    head: Head = cls(**given)
+    return head

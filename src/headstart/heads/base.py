@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Protocol, TypedDict, TypeVar
+from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
 from headstart.errors import HeadstartError, SolveError
 from headstart.heads.linear import LinearHead
 from headstart.statistics.base import Statistic
-
-T = TypeVar("T", bound=Statistic)
 
 
 class Measurement(TypedDict, total=False):
@@ -27,20 +25,28 @@ class Measurement(TypedDict, total=False):
     secret: bytes | None
 
 
-class Head(Protocol[T]):
-    """One closed-form method. `measure` and `solve` are all a federation calls."""
+class Head(Protocol):
+    """One closed-form method. `measure` and `solve` are all a federation calls.
+
+    Each has a type of statistic of its own, which only the head itself looks into.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
+    statistic: ClassVar[type[Any]]
 
-    @property
-    def statistic(self) -> type[T]: ...
-    def measure(self, features: ArrayLike, labels: ArrayLike, **how: Any) -> T: ...
-    def numbers(self, d: int, own: float, every: int) -> float:
-        """What the papers count up from a client with `own` of `every` classes (4 bytes each)."""
+    def measure(self, features: ArrayLike, labels: ArrayLike, **how: Unpack[Measurement]) -> Any:
+        """Return the statistic of a client's samples; bad features and labels are refused."""
         ...
 
-    def solve(self, total: T) -> LinearHead: ...
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
+        """Return how many numbers the papers count as sent by a client that has `own` of `every`
+        classes (4 bytes each)."""
+        ...
+
+    def solve(self, total: Any) -> LinearHead:
+        """Return the head of the sum of all statistics; a `SolveError` where there is none."""
+        ...
 
 
 def settings(head: Any) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def settings(head: Any) -> dict[str, Any]:
     return dataclasses.asdict(head)
 
 
-def some(total: Statistic) -> None:
+def require_samples(total: Statistic) -> None:
     """Refuse to solve from nothing."""
     if total.samples == 0:
         raise SolveError("total: expected at least one sample, got none")
@@ -63,10 +69,12 @@ def number(name: str, value: Any, least: float = 0.0, *, strict: bool = False) -
 
 
 def flag(name: str, value: Any) -> None:
+    """Refuse a parameter that is neither true nor false."""
     if not isinstance(value, bool):
         raise HeadstartError(f"{name}: expected true or false, got {value!r}")
 
 
 def choice(name: str, value: Any, options: tuple[str, ...]) -> None:
+    """Refuse a parameter that is none of the options."""
     if value not in options:
         raise HeadstartError(f"{name}: expected one of {', '.join(options)}, got {value!r}")

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.heads.frames import Frame
+from headstart.heads.fixed_heads import FixedHead
 
 
 @dataclass(frozen=True)
-class ETF(Frame):
+class ETF(FixedHead):
     """A simplex: a frozen target for fine-tuning; by itself it knows nothing of the features."""
 
     name: ClassVar[str] = "etf"

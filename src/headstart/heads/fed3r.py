@@ -17,6 +17,7 @@ from headstart.errors import HeadstartError
 from headstart.heads.base import Measurement, choice, flag, number
 from headstart.heads.leverage import Leverage, leverage
 from headstart.heads.linear import LinearHead
+from headstart.heads.noisy import refuse_settings, ridge_head
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import (
     Normal,
@@ -29,6 +30,7 @@ from headstart.heads.ridge import (
     within_scatter,
 )
 from headstart.statistics.moments import Moments
+from headstart.statistics.noisy import NoisySums
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,16 @@ class Fed3R:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * (d + 1) / 2 + d * own
 
     def path(self, total: Moments) -> RidgePath:
         """GCV for every λ, from the sums: plain ridge on the total scatter."""
         return ridge_path(normal(total, bias=self.bias))
 
-    def solve(self, total: Moments) -> LinearHead:
+    def solve(self, total: Moments | NoisySums) -> LinearHead:
+        if isinstance(total, NoisySums):
+            return self._private(total)
         equations, matrix, ridge, shrunk = self._system(total)
         weights = solve(matrix, equations.sums, shrunk)
         bias = equations.bias(weights)
@@ -84,6 +88,16 @@ class Fed3R:
             prior=prior,
             provenance=provenance(self, total, ridge=ridge),
         )
+
+    def _private(self, total: NoisySums) -> LinearHead:
+        """λ is `ridge` and what the noise asks for."""
+        refuse_settings(self, "normalize", "rebalance", "bias", "scatter", "shrinkage")
+        if self.ridge == "gcv":
+            raise HeadstartError(
+                "ridge: expected a number with noisy sums, got 'gcv': the residual of noisy sums "
+                "is none; λ follows from the noise"
+            )
+        return ridge_head(self, total, total.gram(), float(self.ridge))
 
     def leverage(self, total: Moments) -> Leverage:
         """Of the samples on their own scores. (Of the within-class scatter it is not known.)"""

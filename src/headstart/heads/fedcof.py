@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headstart.errors import HeadstartError
-from headstart.heads.base import Measurement, choice, number, some
+from headstart.heads.base import Measurement, choice, number, require_samples
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import solve, unit_rows
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FedCOF:
-    """Class means only; several `means` a class and client sharpen the estimate.
+    """Class means only; several `means` per class and client sharpen the estimate.
 
     `shrinkage` γ: the paper's 0.1 for MobileNetV2, 1 for SqueezeNet and ViT. `noise` = (kind, ε)
     blurs the counts a client sends (uniform, gaussian or laplace): no differential privacy.
@@ -53,11 +53,11 @@ class FedCOF:
         noise = (self.noise[0], float(self.noise[1])) if self.noise else None
         return ClientMeans.measure(features, labels, means=self.means, noise=noise, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * own * self.means
 
     def solve(self, total: ClientMeans) -> LinearHead:
-        some(total)
+        require_samples(total)
         classes, of = np.unique(total.labels, return_inverse=True)
         n = total.counts
         mass, rows = np.bincount(of, n).astype(np.float64), np.bincount(of)

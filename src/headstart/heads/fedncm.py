@@ -8,11 +8,13 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.heads.base import Measurement, some
+from headstart.heads.base import Measurement, require_samples
 from headstart.heads.linear import LinearHead
+from headstart.heads.noisy import unit_head
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import unit_rows
 from headstart.statistics.class_sums import ClassSums
+from headstart.statistics.noisy import NoisySums
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class FedNCM:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * every
 
-    def solve(self, total: ClassSums) -> LinearHead:
-        some(total)
+    def solve(self, total: ClassSums | NoisySums) -> LinearHead:
+        if isinstance(total, NoisySums):
+            return unit_head(self, total, total.class_sums())
+        require_samples(total)
         means = total.class_sums() / total.counts[:, None]
         weights = means / unit_rows(means)[:, None]
         return LinearHead(

@@ -1,7 +1,7 @@
 """Exact kernel ridge regression on raw features: what random features approximate.
 
-Centralized only, for comparison: K = exp(−‖z−z′‖²/2σ²), α = (K + λI)⁻¹Y, at most 40 samples a class
-as in the thesis.
+Centralized only, for comparison: K = exp(−‖z−z′‖²/2σ²), α = (K + λI)⁻¹Y, at most 40 samples per
+class as in the thesis.
 """
 
 from __future__ import annotations

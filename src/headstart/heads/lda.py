@@ -16,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from headstart.errors import HeadstartError, SolveError
 from headstart.heads.base import Measurement, choice, number
 from headstart.heads.linear import LinearHead
+from headstart.heads.noisy import refuse_settings, ridge_head
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import normal, solve, within_scatter
 from headstart.statistics.moments import Moments
+from headstart.statistics.noisy import NoisySums
 
 Array = NDArray[np.float64]
 
@@ -50,10 +52,12 @@ class LDA:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return d * (d + 1) / 2 + d * own
 
-    def solve(self, total: Moments) -> LinearHead:
+    def solve(self, total: Moments | NoisySums) -> LinearHead:
+        if isinstance(total, NoisySums):
+            return self._private(total)
         equations = normal(total, bias=True)  # centred: A − n·μμᵀ
         g, n = equations.counts, equations.counts.sum()
         matrix, lost = equations.matrix, 1.0
@@ -80,6 +84,13 @@ class LDA:
             prior=frequencies,
             temperature=1.0,
             provenance=provenance(self, total, shrinkage=part),
+        )
+
+    def _private(self, total: NoisySums) -> LinearHead:
+        """Directions Σ⁻¹μ_c alone: features of unit length leave the bias without a meaning."""
+        refuse_settings(self, "shrinkage", "covariance")
+        return ridge_head(
+            self, total, within_scatter(total.gram(), total.class_sums(), total.counts)
         )
 
 

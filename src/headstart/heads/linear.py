@@ -39,7 +39,7 @@ _SCHEMA: dict[str, Schema] = {
 
 @dataclass(frozen=True, eq=False)
 class LinearHead:
-    """scores = φ(z)·Wᵀ + b, one row of `weights` a class."""
+    """scores = φ(z)·Wᵀ + b, one row of `weights` per class."""
 
     weights: Array
     bias: Array
@@ -55,6 +55,8 @@ class LinearHead:
         return int(self.weights.shape[1])
 
     def scores(self, features: ArrayLike) -> Array:
+        """Return a row per sample, a column per class; features that are no finite matrix of the
+        head's dimension are refused."""
         try:
             z = np.atleast_2d(np.asarray(features))
         except ValueError:
@@ -79,6 +81,7 @@ class LinearHead:
         return np.asarray(scipy.special.softmax(self.scores(features) / self._calibrated(), axis=1))
 
     def accuracy(self, features: ArrayLike, labels: ArrayLike) -> float:
+        """Return the share of samples whose class is predicted; refused where there are none."""
         scores, y = self._scored(features, labels)
         if not len(y):
             raise DataError("labels: expected at least one sample, got none")
@@ -87,7 +90,7 @@ class LinearHead:
     def _scored(self, features: ArrayLike, labels: ArrayLike) -> tuple[Array, Labels]:
         scores, y = self.scores(features), as_labels(labels)
         if len(y) != len(scores):
-            raise DataError(f"labels: expected one a sample ({len(scores)}), got {len(y)}")
+            raise DataError(f"labels: expected one per sample ({len(scores)}), got {len(y)}")
         if not same_kind(y, self.classes):
             raise DataError(
                 f"labels: expected classes like {self.classes[0].item()!r}, got {y[0].item()!r}"
@@ -115,6 +118,7 @@ class LinearHead:
 
     def calibrated(self, losses: Array) -> LinearHead:
         """With the temperature of the lowest total loss (a parabola between the grid's points)."""
+        self._check_scaled()
         at = int(np.argmin(losses))
         step = float(np.log(TEMPERATURES[1] / TEMPERATURES[0]))
         shift = 0.0
@@ -136,9 +140,18 @@ class LinearHead:
         return self.calibrated(self.losses(features, labels, leverage))
 
     def _calibrated(self) -> float:
+        self._check_scaled()
         if self.temperature is None:
             raise HeadstartError("temperature: not calibrated; call calibrate() on training data")
         return self.temperature
+
+    def _check_scaled(self) -> None:
+        """Refuse where each sample's scores have a length of their own."""
+        if "private" in self.provenance:
+            raise HeadstartError(
+                "temperature: a private head has none, for it takes features of any length; "
+                "predict and restrict do not need it"
+            )
 
     # -- one client's own ----------------------------------------------------------------------
 
@@ -184,6 +197,7 @@ class LinearHead:
     # -- files ---------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
+        """Return the file that `from_bytes` reads: the same head gives the same bytes."""
         about = {
             "feature_map": self.feature_map.settings() if self.feature_map else None,
             "temperature": self.temperature,
@@ -201,6 +215,7 @@ class LinearHead:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LinearHead:
+        """Read a head back; a `WireError` where the bytes are not those of one."""
         _, arrays = wire.decode(data, _SCHEMA, Limits())
         classes = wire.unpack_labels(arrays["classes"])
         if len(classes) != len(arrays["weights"]):
@@ -215,7 +230,7 @@ class LinearHead:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise WireError("malformed", f"about: not a head's description: {error}") from None
         if feature_map and feature_map.dimension != arrays["weights"].shape[1]:
-            raise WireError("shape", f"weights: expected {feature_map.dimension} a row")
+            raise WireError("shape", f"weights: expected {feature_map.dimension} per row")
         prior = arrays["prior"].copy() if "prior" in arrays else None
         if prior is not None and not (prior > 0).all():
             raise WireError("impossible", "prior: expected numbers above 0")
@@ -235,6 +250,7 @@ class LinearHead:
 
     @classmethod
     def load(cls, path: str | Path) -> LinearHead:
+        """Read a saved head; a `HeadstartError` where the file is missing, damaged or no head."""
         try:
             return cls.from_bytes(Path(path).read_bytes())
         except OSError as error:

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.heads.frames import Frame
+from headstart.heads.fixed_heads import FixedHead
 
 
 @dataclass(frozen=True)
-class Orthonormal(Frame):
+class Orthonormal(FixedHead):
     """Right angles: a frozen target for fine-tuning that knows nothing of the features."""
 
     name: ClassVar[str] = "orthonormal"

@@ -65,7 +65,7 @@ class Fed3RRandomFeatures:
             feature_map=lambda z: self.feature_map(z, inputs),
         )
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return self.dimension * (self.dimension + 1) / 2 + self.dimension * own
 
     @property
@@ -88,6 +88,7 @@ class Fed3RRandomFeatures:
 def bandwidth_of(total: Moments | ClassSums, factor: float = 1.0) -> float:
     """factor·√(2·tr Cov): the root mean squared distance of two samples, from sums (no message).
 
+    To six digits: machines differ in the last ones, and the map must be the same on all of them.
     Class sums must carry their squares.
     """
     if total.samples < 2:
@@ -101,4 +102,4 @@ def bandwidth_of(total: Moments | ClassSums, factor: float = 1.0) -> float:
     spread = 2 * (float(squares) / total.samples - float(mean @ mean))
     if not spread > 0:
         raise SolveError("bandwidth: expected samples that differ")
-    return factor * float(np.sqrt(spread))
+    return float(f"{factor * float(np.sqrt(spread)):.6g}")

@@ -53,7 +53,7 @@ def within_scatter(a: Array, b: Array, g: Array) -> Array:
 
 
 def solve(matrix: Array, rhs: Array, ridge: float) -> Array:
-    """W = (M + λI)⁻¹Bᵀ, one row a class; a clear error when M + λI is not positive."""
+    """W = (M + λI)⁻¹Bᵀ, one row per class; a clear error when M + λI is not positive."""
     weights = np.asarray(
         scipy.linalg.cho_solve(_factor(matrix, ridge), rhs.T, check_finite=False)
     ).T

@@ -1,4 +1,4 @@
-"""FedCOF's cheaper rivals (its figure 8): clients share variances, a number or d of them a class.
+"""FedCOF's cheaper rivals (its figure 8): clients share variances, a number or d of them per class.
 
 Σ_c(N_c−1)S_c is replaced by its diagonal (from Σz² elementwise) or by the mean of the diagonal
 times I (from Σ‖z‖²); the rest is FedCOF's solve.
@@ -12,7 +12,7 @@ from typing import ClassVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.heads.base import Measurement, choice, number, some
+from headstart.heads.base import Measurement, choice, number, require_samples
 from headstart.heads.linear import LinearHead
 from headstart.heads.provenance import provenance
 from headstart.heads.ridge import solve, unit_rows
@@ -41,11 +41,11 @@ class SharedVariances:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, squares=self.kind, **how)
 
-    def numbers(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, own: float, every: int) -> float:
         return (d + (d if self.kind == "diagonal" else 1)) * own
 
     def solve(self, total: ClassSums) -> LinearHead:
-        some(total)
+        require_samples(total)
         sums, g = total.class_sums(), total.counts.astype(np.float64)
         squares = total.squares().sum(axis=0)
         between = (sums**2 / g[:, None]).sum(axis=0)

@@ -60,7 +60,7 @@ def residual_ridge(
     kept = known(head, labels)
     z, y = np.asarray(features), as_labels(labels)
     if len(z) != len(y):
-        raise DataError(f"labels: expected one a sample ({len(z)}), got {len(y)}")
+        raise DataError(f"labels: expected one per sample ({len(z)}), got {len(y)}")
     own = only_local_labels(head, z, y, settings)
     prior = local_prior(head, z, y, settings)
     posed = problem(own, prior, z[kept], y[kept], settings.leverage)

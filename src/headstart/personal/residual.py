@@ -87,7 +87,7 @@ class Choice:
 def choose(candidates: list[Choice]) -> Choice:
     """The most hits, then the lowest loss, then the largest μ (they come largest first).
 
-    Accuracy is what is asked for, but a client's few samples leave it tied between several μ, often
+    Accuracy is the goal, but a client's few samples leave it tied between several μ, often
     with no change, which stays the choice unless a sample or the loss speaks against it. Compared
     on training parts split once more (CIFAR-100, PACS, digits), not on any test: hits alone gain
     as much or less everywhere, as ties keep the old head; cross-entropy alone gains less on
@@ -111,9 +111,9 @@ class Problem:
 
     def candidates(self) -> list[Choice]:
         """No change, and every μ of the grid."""
-        found = [self._judge(np.inf, self.scores)]
+        found = [self._score(np.inf, self.scores)]
         if self.scale > 0:
-            found += [self._judge(mu, self._left_out(mu)) for mu in GRID * self.spectrum.unit]
+            found += [self._score(mu, self._left_out(mu)) for mu in GRID * self.spectrum.unit]
         return found
 
     def with_mu(self, mu: float) -> LinearHead:
@@ -134,7 +134,7 @@ class Problem:
         # e is R_i less offset and V of the others: what V alone adds is R − e − offset.
         return self.scores + (r - self.spectrum.left_out(r, mu) - offset) / self.scale
 
-    def _judge(self, mu: float, scores: Array) -> Choice:
+    def _score(self, mu: float, scores: Array) -> Choice:
         hits = int((scores.argmax(axis=1) == self.truth).sum())
         logs = scipy.special.log_softmax(scores / (self.head.temperature or 1.0), axis=1)
         return Choice(float(mu), hits, -float(logs[np.arange(len(logs)), self.truth].sum()))
@@ -148,7 +148,7 @@ def problem(
     scores = own.scores(z)  # which checks the features
     if len(y) != len(scores) or not np.isin(y, own.classes).all():
         raise DataError(
-            f"labels: expected one a sample ({len(scores)}), of the head's {len(own.classes)} "
+            f"labels: expected one per sample ({len(scores)}), of the head's {len(own.classes)} "
             f"classes, got {len(y)}"
         )
     truth = np.searchsorted(own.classes, y)

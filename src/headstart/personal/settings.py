@@ -1,4 +1,4 @@
-"""What a client is told for making a head its own: plain numbers, as a step carries them."""
+"""The settings of closed-form personalization: plain numbers, as a step carries them."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 from headstart import threads
 from headstart.errors import NoAnswerError, SolveError
 from headstart.federation.protocol import Arrays, Step
+from headstart.heads.base import Head
 from headstart.results import Arrival
 from headstart.statistics.base import total
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _TOGETHER = 256  # messages folded at once: what the server holds does not grow with clients
 
 
-def collected(context: PipelineContext, head: Any, step: Step, broadcast: Arrays) -> Any:
+def collected(context: PipelineContext, head: Head, step: Step, broadcast: Arrays) -> Any:
     """The sum of all clients' statistics; of a head that ends the pipeline also how it grew."""
     if not context.arriving:
         answer = context.federation.total(step, broadcast)
@@ -55,13 +56,13 @@ def collected(context: PipelineContext, head: Any, step: Step, broadcast: Arrays
     return so_far
 
 
-def _arrival(context: PipelineContext, head: Any, so_far: Any, clients: int) -> Arrival:
+def _arrival(context: PipelineContext, head: Head, so_far: Any, clients: int) -> Arrival:
     """How a head from the messages so far does; 0 where it cannot be solved yet."""
     accuracy: float | None = None
     if len(context.test):
         with threads.for_size(so_far.dimension):
             try:
-                accuracy = head.solve(so_far).accuracy(context.test.features, context.test.labels)
+                accuracy = head.solve(so_far).accuracy(*context.test.read())
             except SolveError:
                 accuracy = 0.0
     return Arrival(clients, int(context.meter.up), accuracy, len(so_far.classes))

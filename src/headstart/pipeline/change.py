@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.errors import HeadstartError
 from headstart.files import readable, write_bytes
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.renew import mark_of, message_of, renew, samples_of
@@ -19,6 +20,7 @@ from headstart.report import write_report
 def add(path: str | Path, client: str, data: str, progress: Progress = silent) -> LinearHead:
     """Measure a new client's samples and put them into the total and the model."""
     folder, client = RunFolder(Path(path)), readable(client)
+    _refuse_private(folder)
     config, head = folder.config, folder.head()
     _settle(folder, head, progress)
     members, sources = folder.members(), folder.sources()
@@ -52,6 +54,7 @@ def forget(
         write_report(load_results(Path(path)), Path(path))
         return model
     folder, client = RunFolder(Path(path)), readable(client)
+    _refuse_private(folder)
     head = folder.head()
     known = client in folder.strangers() or folder.upload_path(client).exists()
     settled = _settle(folder, head, progress)
@@ -75,7 +78,7 @@ def forget(
     return _shown(folder, head, progress)
 
 
-def _settle(folder: RunFolder, head: Any, progress: Progress) -> LinearHead | None:
+def _settle(folder: RunFolder, head: Head, progress: Progress) -> LinearHead | None:
     """Finish a change that was cut short: the model is the total's, and nobody else is named."""
     old, total = folder.model(), folder.load_total(head)
     whole = old.provenance["total"] == total.digest()
@@ -87,7 +90,15 @@ def _settle(folder: RunFolder, head: Any, progress: Progress) -> LinearHead | No
     return _shown(folder, head, progress)
 
 
-def _shown(folder: RunFolder, head: Any, progress: Progress) -> LinearHead:
+def _refuse_private(folder: RunFolder) -> None:
+    if folder.config.private is not None:
+        raise HeadstartError(
+            f"run: {folder.path} holds a private release, which cannot be changed or recalled; a "
+            "new run on other clients is a new release, with noise and a budget of its own"
+        )
+
+
+def _shown(folder: RunFolder, head: Head, progress: Progress) -> LinearHead:
     """The results without those who are out, and then no other trace of them.
 
     A temperature that the samples of those had a part in goes, if it cannot be measured again.
@@ -97,7 +108,7 @@ def _shown(folder: RunFolder, head: Any, progress: Progress) -> LinearHead:
     return model
 
 
-def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
+def _measured(folder: RunFolder, head: Head, client: str, data: str) -> bytes:
     if folder.config.shift is not None:
         raise HeadstartError(
             f"shift: expected a run of images as they are, got one shifted by "
@@ -107,7 +118,7 @@ def _measured(folder: RunFolder, head: Any, client: str, data: str) -> bytes:
 
 
 def _kept_or_measured(
-    folder: RunFolder, head: Any, client: str, data: str | None, mark: str
+    folder: RunFolder, head: Head, client: str, data: str | None, mark: str
 ) -> bytes:
     kept = folder.upload_path(client)
     if kept.exists():
@@ -121,7 +132,7 @@ def _kept_or_measured(
     return message
 
 
-def _stacked(folder: RunFolder, head: Any, members: dict[str, str]) -> Any:
+def _stacked(folder: RunFolder, head: Head, members: dict[str, str]) -> Any:
     """Rows do not subtract: those of the others are stacked again."""
     missing = [name for name in members if not folder.upload_path(name).exists()]
     if missing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ _PLAIN = ("round", "best", "best_round", "up", "down")
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SavedTraining:
     """Where a run stood: in which phase, its training, the federation, what it had shown."""
 
     phase: int
@@ -40,21 +40,14 @@ class Checkpoint:
     every: int = 10
     run: str = ""
 
-    def save(
-        self,
-        phase: int,
-        state: State,
-        federation: Arrays,
-        made: Mapping[str, Any],
-        running: RunningTotal | None = None,
-    ) -> None:
-        """Everything a run changes: model, server, the federation's snapshot, what it has shown."""
-        arrays = dict(_flattened(state, federation))
+    def save(self, saved: SavedTraining) -> None:
+        """Write everything a run changes."""
+        arrays, running = dict(_flattened(saved.state, saved.federation)), saved.running
         about = {
             "run": self.run,
-            "phase": phase,
-            "state": {key: getattr(state, key) for key in _PLAIN},
-            "made": dict(made),
+            "phase": saved.phase,
+            "state": {key: getattr(saved.state, key) for key in _PLAIN},
+            "made": saved.made,
             "tags": None if running is None else dict(running.tags),
         }
         if running is not None and running.vector is not None:
@@ -62,8 +55,8 @@ class Checkpoint:
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         write_bytes(self.path, wire.encode("checkpoint", arrays))
 
-    def load(self) -> Saved | None:
-        """What was saved last, if anything was."""
+    def load(self) -> SavedTraining | None:
+        """Return what this run saved last, or None; a damaged file is refused."""
         if not self.path.exists():
             return None
         try:
@@ -86,7 +79,8 @@ class Checkpoint:
         running = None
         if about["tags"] is not None:
             running = RunningTotal(found.get("refit/0", {}).get("vector"), about["tags"])
-        return Saved(about["phase"], state, found.get("federation/0", {}), about["made"], running)
+        snapshot = found.get("federation/0", {})
+        return SavedTraining(about["phase"], state, snapshot, about["made"], running)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

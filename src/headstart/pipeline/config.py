@@ -1,11 +1,13 @@
-"""What a run is told, in YAML or as `key=value`; an unknown key is refused, the nearest named."""
+"""The settings of a run, in YAML or as `key=value`; of an unknown key the nearest is named."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +16,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from headstart import gradient, heads
+from headstart.data import augment
+from headstart.data.augment import AUGMENTATIONS
+from headstart.data.augment.domain_shift import DomainShift
 from headstart.data.partition import PARTITIONERS
 from headstart.data.table import Columns
 from headstart.errors import HeadstartError
@@ -23,11 +28,37 @@ from headstart.registry import Registry, load_plugin, plugins, require_plugins
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word)."""
+    """YAML in which 1e-3 is a number, as everybody expects (in YAML 1.1 it is a word).
+
+    Aliases may repeat a few values, not thousands: each may stand for ten others, and ten lines for
+    more than a machine holds.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        sizes: dict[int, int] = {}
+        if node is not None and _expanded(node, sizes) - len(sizes) > _REPEATED:
+            raise yaml.YAMLError(f"aliases that repeat more than {_REPEATED} values")
+        return node
+
+
+_REPEATED = 10_000
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node stands for, aliases written out; ∞ for one that holds itself."""
+    if id(node) not in sizes:
+        sizes[id(node)] = sys.maxsize  # until it is known
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        children = itertools.chain.from_iterable(
+            one if isinstance(one, tuple) else (one,) for one in inner
+        )
+        sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that `_Loader` would take for numbers."""
+    """Quotes the texts that `_Loader` would take for numbers."""
 
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -35,8 +66,8 @@ for _yaml in (_Loader, _Dumper):
     _yaml.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
 
 
-class Named(BaseModel):
-    """A method by name, with its settings: `fed3r`, or `{name: fed3r, ridge: gcv}`."""
+class NamedSettings(BaseModel):
+    """What is registered, by its name, with settings: `iid`, `{name: dirichlet, alpha: 0.1}`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -62,6 +93,23 @@ class FederationConfig(BaseModel):
     @property
     def grouped(self) -> bool:
         return self.group_size is not None
+
+
+class PrivateConfig(BaseModel):
+    """Differential privacy of the released head; the fields of `PrivacyPlan`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: float
+    delta: float = 1e-5
+    unit: Literal["sample", "client"] = "sample"
+    trust: Literal["server", "secure-sum", "client"] = "server"
+    classes: list[int] | list[str] | None = Field(
+        None, description="agreed beforehand; none: those of the server's own test set"
+    )
+    samples: int | None = Field(None, description="planned; none: as many as there are")
+    clip: float | None = Field(None, description="samples a client counts for (unit: client)")
+    colluding: int = Field(0, description="members that may side with the server (secure-sum)")
+    mean: bool = Field(True, description="take out what all samples share, by a first message")
 
 
 class PluginFile(BaseModel):
@@ -93,7 +141,9 @@ class RunConfig(BaseModel):
     domain: str = "domain"
     split: str = "split"
     test_fraction: float = Field(0.2, gt=0, lt=1, description="outside test set, if none is given")
-    partition: Named | None = Field(None, description="how to make clients; none: the data's own")
+    partition: NamedSettings | None = Field(
+        None, description="how to make clients; none: the data's own"
+    )
     held_out: float = Field(0.0, ge=0, lt=1, description="of each client, for personal accuracy")
     matched: bool = Field(
         False, description="test each client on outside test samples of its own class frequencies"
@@ -108,7 +158,7 @@ class RunConfig(BaseModel):
     temperature: Literal["training", "left-out"] | float = Field(
         "training",
         description="of a closed-form head's softmax: calibrated on the training loss, or as if "
-        "samples were left out; or a number, and no client is asked",
+        "samples were left out; or a number, and clients send nothing for it",
     )
     pipeline: list[Any] = Field(
         default_factory=lambda: [{"init": "fed3r"}], description="notation, or phases as a list"
@@ -117,14 +167,19 @@ class RunConfig(BaseModel):
         default_factory=lambda: FederationConfig.model_validate({}),
         description="engine, group_size, secure",
     )
-    cohort: int = Field(10, ge=1, description="clients a round of training")
+    private: PrivateConfig | None = Field(
+        None, description="epsilon, delta, unit, trust: a head with differential privacy"
+    )
+    cohort: int = Field(10, ge=1, description="clients per round of training")
     network: str | None = Field(None, description="to train on images: a network's name")
     pixels: int = Field(32, ge=8, description="side of the images a network trains on")
     batch_norm: Literal["frozen", "average", "local"] = "frozen"
     shift: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
     )
-    augment: Literal["fedrdn"] | None = Field(None, description="of images a network trains on")
+    augment: list[NamedSettings] | None = Field(
+        None, description="of images a network trains on: crop, flip, fedrdn, or one of your own"
+    )
     diagnostics: bool = Field(
         False, description="what training does to features, on some test samples, in the report"
     )
@@ -143,6 +198,12 @@ class RunConfig(BaseModel):
     @classmethod
     def _partition_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _augmentations(cls, value: Any) -> Any:
+        several = value if isinstance(value, (list, tuple)) else [value] if value else []
+        return [{"name": one} if isinstance(one, str) else one for one in several] or None
 
     @field_validator("temperature", mode="before")
     @classmethod
@@ -170,6 +231,8 @@ class RunConfig(BaseModel):
             raise ValueError("matched: with shift, test images have domains that no client chose")
         if self.shift is not None and self.test is not None:
             raise ValueError("shift: expected test images among the data, got test")
+        if self.augment is not None:
+            object.__setattr__(self, "augment", _checked_augmentations(self.augment))
         if self.augment is not None and self.network is None:
             raise ValueError("augment: expected a network that trains on images; give network")
         if self.views is not None and self.network is not None:
@@ -181,6 +244,8 @@ class RunConfig(BaseModel):
             object.__setattr__(self, "partition", made)
         if self.federation.secure and not (self.federation.grouped and self.exact):
             raise ValueError("secure: expected exact sums of groups; give group_size and exact")
+        if self.private is not None and not self.exact:
+            raise ValueError("private: expected exact sums, to which whole noise is added")
         return self
 
     @property
@@ -225,7 +290,7 @@ class _Kinds(Mapping[str, str]):
         return len(gradient.METHODS)
 
 
-def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
+def checked(named: NamedSettings, known: Registry[Any], given: int = 0) -> NamedSettings:
     """By the name of the registry; its settings are among its parameters (after `given` ones)."""
     name = known.entry(named.name).name
     parameters = list(inspect.signature(known[name]).parameters)[given:]
@@ -233,6 +298,20 @@ def checked(named: Named, known: Registry[Any], given: int = 0) -> Named:
         if key not in parameters:
             raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
     return named.model_copy(update={"name": name})
+
+
+def _checked_augmentations(said: list[NamedSettings]) -> list[NamedSettings]:
+    """Each once, with settings that it takes; the domain shift has a key of its own."""
+    made: list[NamedSettings] = []
+    for one in said:
+        name = AUGMENTATIONS.entry(one.name, "augment").name
+        if name == DomainShift.name:
+            raise ValueError(f"augment: {name} is said by its intensity, as in shift: 1.5")
+        if name in [other.name for other in made]:
+            raise ValueError(f"augment: expected {name} once, got it twice")
+        augment.make(name, one.settings)
+        made.append(one.model_copy(update={"name": name}))
+    return made
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -245,24 +324,24 @@ def nearest(word: str, known: list[str]) -> str:
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
     """A YAML file, with `key=value` (dotted: `partition.alpha=0.5`) put on top."""
-    told = read_plain(path)
+    settings = read_plain(path)
     for change in changes:
-        apply_change(told, change)
-    return make_config(told)
+        apply_change(settings, change)
+    return make_config(settings)
 
 
 def read_plain(path: str | Path) -> dict[str, Any]:
     """The keys and values of a YAML file, as they stand there."""
     try:
-        told = parse_yaml(Path(path).read_text(encoding="utf-8"))
+        settings = parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise HeadstartError(f"config: {path} is not YAML: {said}") from None
-    if not isinstance(told, dict):
-        raise HeadstartError(f"config: expected keys and values in {path}, got {told!r}")
-    return told
+    if not isinstance(settings, dict):
+        raise HeadstartError(f"config: expected keys and values in {path}, got {settings!r}")
+    return settings
 
 
 def parse_yaml(text: str) -> Any:
@@ -270,12 +349,12 @@ def parse_yaml(text: str) -> Any:
     return _Loader(text).get_single_data()
 
 
-def apply_change(told: dict[str, Any], change: str) -> None:
+def apply_change(settings: dict[str, Any], change: str) -> None:
     key, mark, value = change.partition("=")
     if not mark or not key:
         raise HeadstartError(f"change: expected key=value, got {change!r}")
     *path, last = key.split(".")
-    place: Any = told
+    place: Any = settings
     for part in path:
         inner = place.get(part) if isinstance(place, dict) else None
         if isinstance(inner, str):  # `partition: dirichlet` grows settings
@@ -287,17 +366,18 @@ def apply_change(told: dict[str, Any], change: str) -> None:
     try:
         place[last] = parse_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise HeadstartError(f"change: {value!r} is not a YAML value") from None
+        raise HeadstartError(f"change: {value!r:.200} is not a YAML value") from None
 
 
-def make_config(told: Mapping[str, Any]) -> RunConfig:
+def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """Checked, or one line that says what is wrong."""
     known = list(RunConfig.model_fields)
-    for key in told:
+    for key in settings:
         if key not in known:
             raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
     try:
-        return RunConfig.model_validate({**told, "plugins": _with_plugins(told.get("plugins"))})
+        files = _with_plugins(settings.get("plugins"))
+        return RunConfig.model_validate({**settings, "plugins": files})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -325,14 +405,14 @@ def _with_plugins(said: Any) -> list[dict[str, str]]:
 def kept_plugins(text: bytes) -> list[PluginFile]:
     """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
     try:
-        told = parse_yaml(text.decode())
-        return [PluginFile.model_validate(one) for one in told.get("plugins", [])]
+        settings = parse_yaml(text.decode())
+        return [PluginFile.model_validate(one) for one in settings.get("plugins", [])]
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
         return []
 
 
 def dump_config(config: RunConfig) -> str:
-    told = config.model_dump(mode="json")
+    settings = config.model_dump(mode="json")
     if not config.plugins:
-        del told["plugins"]
-    return yaml.dump(told, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        del settings["plugins"]
+    return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

@@ -16,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.datasets import Dataset
+from headstart.data.samples import Samples
+from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.colours import Colours
+from headstart.pipeline.augmenting import ImageRecord
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.progress import Progress, silent
-from headstart.results import Arrival, Epoch, PersonalScores
+from headstart.results import Arrival, Epoch, PersonalScores, Point
 from headstart.statistics import wire
 from headstart.statistics.exact import bound_for
 
@@ -36,9 +38,8 @@ if TYPE_CHECKING:
     from headstart.pipeline.checkpoint import Checkpoint
 
 Params = dict[str, NDArray[Any]]
-Point = Mapping[str, Any]
 _MARGIN = 4.0  # a client's features may be larger than those of the test set
-DIAGNOSED = 500  # test samples that every client of a round looks at
+DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
 def unwatched(point: Point) -> None:
@@ -53,20 +54,20 @@ class ModelState:
     torch is needed.
     """
 
-    method: Any = None  # that solved the initial head; None: a random one
+    method: Head | None = None  # that solved the initial head; None: a random one
     head: LinearHead | None = None
     leverage: Leverage = field(default_factory=Leverage)
     spec: Spec | None = None
     params: Params = field(default_factory=dict)
     job: Job | None = None  # of the last partial personalization, whose memories clients hold
     oll: bool = False
-    closed: str | None = None  # the closed-form personalization, if one was said
+    closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
     def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
         """All parameters by name, and what they are (`about`, JSON), as safetensors.
 
-        `images`: what was done to the colours of those it was trained on.
+        `images`: what was done to those that it was trained on.
         """
         assert self.spec is not None
         facts = {**self.spec.plain(), **({"images": images} if images else {})}
@@ -76,7 +77,7 @@ class ModelState:
     @property
     def data_free(self) -> bool:
         """Whether the head began without having seen a feature."""
-        return getattr(self.method, "blind", False)
+        return getattr(self.method, "data_free", False)
 
     @property
     def plain(self) -> Job:
@@ -98,11 +99,14 @@ class Holdings:
 
     @classmethod
     def of(cls, federation: Federation) -> Holdings:
-        """Asked of every client; sums say no more than their members' mean."""
+        """Asked of every client; sums say no more than their members' mean.
+
+        Where clients are private nothing is known.
+        """
         samples: dict[str, float] = {}
         own: dict[str, float] = {}
         shown: dict[Any, int] = {}
-        for answer in federation.answers(steps.counts()):
+        for answer in _counted(federation):
             statistic, members = answer.statistic, len(answer.clients)
             present = statistic.counts > 0
             for name in answer.clients:
@@ -123,14 +127,21 @@ class Holdings:
         return [self.samples.get(name, 0.0) for name in cohort]
 
 
+def _counted(federation: Federation) -> list[Answer]:
+    try:
+        return list(federation.answers(steps.counts()))
+    except StepRefusedError:
+        return []
+
+
 @dataclass(eq=False)
 class PipelineContext:
     federation: Federation
     config: RunConfig
-    test: Dataset  # the server's own
+    test: Samples  # the server's own
     shape: tuple[int, ...]  # of one sample
     extractor: dict[str, Any] | None = None  # what made features that stay as they are
-    colours: Colours = field(default_factory=Colours)
+    images: ImageRecord = field(default_factory=ImageRecord)
     progress: Progress = silent
     checkpoint: Checkpoint | None = None
     watch: Callable[[Point], None] = unwatched
@@ -139,11 +150,12 @@ class PipelineContext:
     sent: dict[str, float] = field(default_factory=dict)  # bytes of each client's message for it
     messages: dict[str, str] = field(default_factory=dict)  # SHA-256 of each
     total: Any = None  # of all messages, where nothing follows the head
-    curve: list[dict[str, Any]] = field(default_factory=list)
+    curve: list[Point] = field(default_factory=list)
     personal: PersonalScores | None = None
     epochs: list[Epoch] | None = None
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
     notes: list[str] = field(default_factory=list)  # what a reader of the results must know
+    trainings: list[dict[str, Any]] = field(default_factory=list)  # settings of each, as resolved
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
         default_factory=lambda: (None, {}), init=False, repr=False
     )
@@ -203,11 +215,11 @@ class PipelineContext:
     def test_features(self, params: Params) -> NDArray[Any]:
         """The server's own test samples, as closed forms see them."""
         if not self.config.network:
-            return self.test.features
+            return self.test.read()[0]
         from headstart.gradient.models import build
         from headstart.gradient.refit import features_of
 
-        return features_of(build(self.spec(None)), params, self.test.features)
+        return features_of(build(self.spec(None)), params, self.test)
 
     def bound(self, params: Params) -> float:
         """Of the lattice: what was said, or what features of the test samples stay in."""
@@ -223,14 +235,14 @@ class PipelineContext:
             return None
         if state.spec is None:
             assert state.head is not None
-            right = state.head.predict(self.test.features) == self.test.labels
+            right = state.head.predict(self.test.read()[0]) == self.test.labels
         else:
             from headstart.gradient.home import predicted
             from headstart.gradient.steps import tensors
 
-            at = predicted(state.plain, tensors(state.params), self.test.features)
+            at = predicted(state.plain, tensors(state.params), self.test)
             right = self.classes[at] == self.test.labels
-        self.domains = self.colours.by_domain(right)
+        self.domains = self.images.by_domain(right)
         return float(right.mean())
 
     @functools.cached_property
@@ -239,22 +251,19 @@ class PipelineContext:
         known = np.flatnonzero(np.isin(self.test.labels, self.classes))
         rng = np.random.default_rng([self.config.seed, 0xD1A6])
         some = np.sort(rng.permutation(known)[:DIAGNOSED])
-        return {
-            "outside/features": self.test.features[some],
-            "outside/labels": self.test.labels[some],
-        }
+        features, labels = self.test.read(some)
+        return {"outside/features": features, "outside/labels": labels}
 
     def point(
         self,
         phase: int,
         round_: int,
         accuracy: float | None,
-        more: Mapping[str, float] | None = None,
+        diagnosis: Mapping[str, float] | None = None,
     ) -> None:
-        """One more point of the curve; `more`: what else is known of its round."""
+        """Add a point to the curve; `diagnosis`: what else is known of its round."""
         costs = self.meter.costs(len(self.federation.clients))
-        known = {"phase": phase, "round": round_, "accuracy": accuracy, **costs}
-        self.curve.append({**known, **(more or {})})
+        self.curve.append(Point(phase, round_, accuracy, **costs, diagnosis=diagnosis or None))
         self.watch(self.curve[-1])
 
     def received(self, answer: Answer) -> Answer:
@@ -272,7 +281,7 @@ class PipelineContext:
     def progress_made(self) -> dict[str, Any]:
         """What a checkpoint keeps of a run besides its training."""
         return {
-            "curve": self.curve,
+            "curve": [asdict(point) for point in self.curve],
             "meter": asdict(self.meter),
             "domains": self.domains,
             "notes": self.notes,
@@ -280,7 +289,7 @@ class PipelineContext:
 
     def restore(self, made: Mapping[str, Any]) -> None:
         """Be as when `progress_made` gave this."""
-        self.curve[:] = made["curve"]
+        self.curve[:] = [Point(**point) for point in made["curve"]]
         self.meter = Meter(**made["meter"])
         self.domains = made.get("domains")
         self.notes[:] = made.get("notes", [])

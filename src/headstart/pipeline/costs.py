@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 
 from headstart import optional
 from headstart.costs import (
-    BYTES_A_NUMBER,
+    BYTES_PER_NUMBER,
     formula_bytes,
     formula_flops,
-    home_flops,
+    local_flops,
     measure_flops,
     round_bytes,
     sample_flops,
 )
 from headstart.data.backbones.catalogue import NETWORKS
+from headstart.heads.base import Head
 
 if TYPE_CHECKING:
     from headstart.gradient.steps import Job
@@ -54,13 +55,13 @@ class Meter:
         if config.network:
             from headstart.gradient.flops import extractor_flops
 
-            side, colours = config.pixels, context.colours
-            rows = 6 * BYTES_A_NUMBER * len(context.federation.clients) * bool(colours.table)
+            size, images = config.pixels, context.images
+            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(images.table)
             return cls(
-                up=colours.up,
-                down=colours.down,
+                up=images.up,
+                down=images.down,
                 formula_up=rows,
-                forward=extractor_flops(config.network, (3, side, side)),
+                forward=extractor_flops(config.network, (3, size, size)),
             )
         forward = _extraction(made)
         flops = forward * context.holdings.total if forward else 0.0
@@ -81,17 +82,17 @@ class Meter:
         """Arrays that went to every client."""
         self.down += len(clients) * sum(array.nbytes for array in arrays.values())
 
-    def measured(self, context: PipelineContext, head: Any) -> None:
+    def measured(self, context: PipelineContext, head: Head) -> None:
         """A closed-form head: its statistic of every sample, once through a network that trains."""
         forward = self.forward if context.config.network else 0.0
         self._statistics(context, list(context.holdings.samples), head, forward)
 
-    def refitted(self, context: PipelineContext, head: Any, cohort: Sequence[str]) -> None:
+    def refitted(self, context: PipelineContext, head: Head, cohort: Sequence[str]) -> None:
         """The statistics of one round's clients, anew through the extractor (Fed3R-FT)."""
         self._statistics(context, cohort, head, self.forward)
 
     def _statistics(
-        self, context: PipelineContext, cohort: Sequence[str], head: Any, forward: float
+        self, context: PipelineContext, cohort: Sequence[str], head: Head, forward: float
     ) -> None:
         holdings, d = context.holdings, context.dimension
         every = len(holdings.classes)
@@ -129,8 +130,8 @@ class Meter:
         once = replace(job, training=replace(job.training, epochs=1))
         self.counted += visit_flops(once, context.shape)[0] * epochs * samples
         what = (job.train, self._mapped(context, job, samples), head_flops(job.spec), epochs)
-        self.flops += samples * home_flops(*what, cached=job.spec.network is None)
-        self.formula_flops += samples * home_flops(*what)
+        self.flops += samples * local_flops(*what, cached=job.spec.network is None)
+        self.formula_flops += samples * local_flops(*what)
 
     def _mapped(self, context: PipelineContext, job: Job, samples: float) -> float:
         """F_φ with dD for random features; of kept features these are made once a visit."""

@@ -32,8 +32,7 @@ def findings() -> Iterator[tuple[str, str]]:
     for name, reader in TEXTS.items():
         yield f"weights {name}", _weights(reader.weights.find)
     yield "processors", str(os.cpu_count())
-    told = os.environ.get("HEADSTART_DATA")
-    place = Path(told or "../shared/data")
+    place = Path(os.environ.get("HEADSTART_DATA") or "../shared/data")
     found = sorted(item.name for item in place.iterdir()) if place.is_dir() else []
     yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
 

@@ -5,25 +5,38 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from headstart.data.augment.domain_shift import shifted
 from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
-from headstart.data.images import ImageSet
+from headstart.data.image_samples import ImageReader, ImageSamples
+from headstart.data.image_set import ImageSet
+from headstart.data.labelled import Labelled
 from headstart.data.partition import PARTITIONERS, Partition, matched, natural, personal_split
-from headstart.data.shifted import shifted
+from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError
 from headstart.federation.engines import open_federation
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import ClientData, Federation
-from headstart.pipeline.colours import Colours, fedrdn
+from headstart.pipeline.augmenting import ImageRecord, augmented
 from headstart.pipeline.config import RunConfig, dump_config, make_config, parse_yaml
 from headstart.pipeline.context import PipelineContext
-from headstart.pipeline.inputs import PIXELS, Change, Extraction, Input, holds_images, read
+from headstart.pipeline.inputs import (
+    Change,
+    Extraction,
+    Input,
+    holds_images,
+    pixels_of,
+    read,
+    read_images,
+)
+from headstart.pipeline.private import masked_size, private_federation
 from headstart.progress import Progress, silent
 from headstart.statistics.exact import bound_for
 
@@ -33,30 +46,29 @@ class Experiment:
     """A simulation ready to run: its clients, the outside test set, and what the split is like.
 
     In its `config` the bound of the lattice is a number, unless a network has to make the features
-    first. `colours`: what was done to images.
+    first. `images`: what was done to images.
     """
 
     config: RunConfig
-    train: Dataset
-    test: Dataset
+    train: Labelled
+    test: Samples
     partition: Partition
     heterogeneity: Heterogeneity
     clients: Mapping[str, ClientData]
     federation: Federation
     extractor: dict[str, Any] | None = None
-    colours: Colours = field(default_factory=Colours)
+    images: ImageRecord = field(default_factory=ImageRecord)
     own_test: bool = False  # whether the data themselves say what is test
 
     def context(self, **how: Any) -> PipelineContext:
         """What the phases of a pipeline may see."""
-        shape = tuple(next(iter(self.clients.values())).features.shape[1:])
         return PipelineContext(
             self.federation,
             self.config,
             self.test,
-            shape,
+            self.test.shape,
             self.extractor,
-            self.colours,
+            self.images,
             **how,
         )
 
@@ -64,12 +76,16 @@ class Experiment:
         """SHA-256 of every client's samples: what an interrupted run must find again."""
         state = hashlib.sha256()
         for name, client in self.clients.items():
-            state.update(repr((name, client.features.shape, client.labels.tolist())).encode())
-            state.update(np.ascontiguousarray(client.features).data)
+            samples = client.samples
+            about = name, (len(samples), *samples.shape), samples.labels.tolist()
+            state.update(repr(about).encode())
+            for part in samples.content():
+                state.update(part)
         return state.hexdigest()
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """All that the clients train on, in one place: the comparison a federation cannot make."""
+        assert isinstance(self.train, Dataset)
         taken = np.concatenate(self.partition.indices)
         return self.train.features[taken], self.train.labels[taken]
 
@@ -82,8 +98,8 @@ def read_data(
     change: Change | None = None,
 ) -> Input:
     """Features; images and sentences go through the configuration's extractor (or a head's)."""
-    told = Extraction(
-        f"{PIXELS}{config.pixels}" if config.network else config.extractor,
+    how = Extraction(
+        config.extractor,
         config.weights,
         config.download,
         config.engine,
@@ -91,9 +107,9 @@ def read_data(
         config.text,
         config.views,
     )
-    named = config.network or config.text or config.extractor or config.weights or config.views
-    how = told if named or holds_images(source) else None
-    return read(source, config.columns, how, progress, about=about, change=change)
+    named = config.text or config.extractor or config.weights or config.views
+    extraction = how if named or holds_images(source) else None
+    return read(source, config.columns, extraction, progress, about=about, change=change)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +119,9 @@ class ClientSplit:
     It depends on labels, clients and domains alone, never on features.
     """
 
-    data: Dataset  # whose `test` says what is outside
-    train: Dataset
-    test: Dataset
+    data: Labelled  # whose `test` says what is outside
+    train: Labelled
+    test: Labelled
     kept: Partition
     held: Partition
 
@@ -119,21 +135,25 @@ def prepare(
     """
     if data is not None and config.views is not None:
         raise DataError("views: expected images, which can be mirrored, got features")
+    if data is not None and config.network:
+        raise DataError("network: expected images in files to train on, got features in memory")
     change = None if config.shift is None else functools.partial(_shifted, config)
-    found = data or read_data(config.data, config, progress, change=change)
-    found = _with_outside(config, found, progress)
-    dealt = deal(config, found.data)
-    train, test, kept = dealt.train, dealt.test, dealt.kept
-    if not config.network:  # the features of a network are known when it is
+    found: Input | None = None
+    if config.network:
+        whole = _images(config, progress, change)
+    else:
+        found = data or read_data(config.data, config, progress, change=change)
+        whole = _with_outside(config, found, progress)
+    split = deal(config, whole)
+    train, kept = split.train, split.kept
+    if found is not None:  # the features of a network are known when it is
         config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
-    clients = _clients(train, kept, dealt.held)
-    if config.matched:
-        clients = _matched(clients, dealt, config.splitting_seed)
-    colours = Colours()
+    clients, test = _held(config, split)
+    images = ImageRecord()
     if config.shift is not None:
-        colours = Colours.shifted(config.shift, kept.names, len(test), config.splitting_seed)
-    if config.augment == "fedrdn":
-        clients, test, colours = fedrdn(clients, config.seed, test, found.extractor or {}, colours)
+        images = ImageRecord.of_shift(config.shift, kept.names, len(test), config.splitting_seed)
+    if config.augment:
+        clients, test, images = augmented(config, clients, test, images)
     return Experiment(
         config,
         train,
@@ -142,22 +162,29 @@ def prepare(
         describe(kept, train.labels),
         clients,
         opened(config, clients, test, in_memory=data is not None),
-        found.extractor,
-        colours,
-        found.data.test is not None,
+        None if found is None else found.extractor,
+        images,
+        whole.test is not None,
     )
 
 
-def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Input:
+def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Labelled:
     """With the test samples that the configuration names, through the same extractor."""
     if config.test is None:
-        return found
-    about = None if config.network else found.extractor  # pixels are what they are
-    outside = read_data(config.test, config, progress, about)
-    return replace(found, data=found.data.with_outside(outside.data))
+        return found.data
+    return found.data.with_outside(read_data(config.test, config, progress, found.extractor).data)
 
 
-def deal(config: RunConfig, data: Dataset) -> ClientSplit:
+def _images(config: RunConfig, progress: Progress, change: Change | None) -> Labelled:
+    """The images that a network trains on, and with them those that it is tested on."""
+    how: dict[str, Any] = {"progress": progress, "skip_corrupt": config.skip_corrupt}
+    images = read_images(config.data, config.columns, config.pixels, change=change, **how)
+    if config.test is None:
+        return images
+    return images.with_outside(read_images(config.test, config.columns, config.pixels, **how))
+
+
+def deal(config: RunConfig, data: Labelled) -> ClientSplit:
     """Split and partition."""
     if data.test is None:
         data = data.with_test(config.test_fraction, config.splitting_seed)
@@ -175,17 +202,16 @@ def deal(config: RunConfig, data: Dataset) -> ClientSplit:
 
 
 def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:
-    """Before their features are known: every client's images, and the test set's, shifted."""
-    nothing = np.zeros((len(images), 1), np.float32)
-    about = (images.labels, images.clients, images.domains, images.test)
-    dealt = deal(config, Dataset(images.name, nothing, *about))
+    """Before anything else is done to them: every client's images, and the test set's, shifted."""
+    split = deal(config, images)
     delta = float(config.shift or 1)
-    colours = Colours.shifted(delta, dealt.kept.names, len(dealt.test), config.splitting_seed)
-    inside, outside = (np.flatnonzero(dealt.data.test == side) for side in (False, True))
+    names, seed = split.kept.names, config.splitting_seed
+    record = ImageRecord.of_shift(delta, names, len(split.test), seed)
+    inside, outside = (np.flatnonzero(split.data.test == side) for side in (False, True))
     domains = np.full(len(images), "", "U8")
-    domains[outside] = colours.test
-    for (name, own), (_, rest) in zip(dealt.kept.items(), dealt.held.items(), strict=True):
-        domains[inside[np.concatenate([own, rest])]] = colours.clients[name]
+    domains[outside] = record.test
+    for (name, own), (_, rest) in zip(split.kept.items(), split.held.items(), strict=True):
+        domains[inside[np.concatenate([own, rest])]] = record.clients[name]
     return shifted(images, domains, delta)
 
 
@@ -209,11 +235,11 @@ def _dealt_anew(text: str) -> Mapping[str, ClientData]:
 def opened(
     config: RunConfig,
     clients: Mapping[str, ClientData],
-    test: Dataset,
+    test: Samples,
     *,
     in_memory: bool = False,
 ) -> Federation:
-    """The engine that the settings name, in groups and behind masks where they say so."""
+    """The engine that the settings name, in groups, behind masks and noise where they say so."""
     how = config.federation
     federation = open_federation(
         how.engine,
@@ -223,17 +249,28 @@ def opened(
         remote=None if in_memory else functools.partial(RemoteClient, dump_config(config)),
         **how.settings,
     )
-    if how.group_size is None:
+    size = masked_size(config, len(clients))
+    federation = _grouped(config, federation, size, test)
+    if config.private is None:
         return federation
-    if not how.secure:
-        return Grouped(federation, how.group_size, seed=config.seed)
+    return private_federation(federation, config.private, clients, test)
+
+
+def _grouped(
+    config: RunConfig, federation: Federation, size: int | None, test: Samples
+) -> Federation:
+    shared = config.private is not None and config.private.trust == "secure-sum"
+    if size is None:
+        return federation
+    if not (config.federation.secure or shared):
+        return Grouped(federation, size, seed=config.seed)
     from headstart.privacy.masked import Masked
 
     # The list of classes is agreed beforehand: the server's own test set has them.
-    return Masked(federation, how.group_size, np.unique(test.labels), seed=config.seed)
+    return Masked(federation, size, np.unique(test.labels), seed=config.seed)
 
 
-def make_partition(config: RunConfig, train: Dataset) -> Partition:
+def make_partition(config: RunConfig, train: Labelled) -> Partition:
     """The named partitioner on what it asks for; without one, the data's own clients."""
     if config.partition is None:
         if train.clients is None:
@@ -276,45 +313,36 @@ def _whole(name: str, made: Any, samples: int) -> Partition:
     return made
 
 
-def _clients(train: Dataset, kept: Partition, held: Partition) -> dict[str, ClientData]:
-    return {
-        name: ClientData(
-            train.features[own],
-            train.labels[own],
-            train.features[rest],
-            train.labels[rest],
-        )
-        for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
+def _held(config: RunConfig, split: ClientSplit) -> tuple[dict[str, ClientData], Samples]:
+    """What each client holds, and the outside test set."""
+    train, test = _picking(config, split.train), _picking(config, split.test)
+    own_tests = dict(split.held.items())
+    if config.matched:  # samples of the outside test set that are like the client's own
+        like = matched(split.kept, split.train.labels, split.test.labels, config.splitting_seed)
+        own_tests = dict(zip(split.kept.names, like, strict=True))
+    pick = test if config.matched else train
+    clients = {
+        name: ClientData(train(own), pick(own_tests[name]))
+        for name, own in split.kept.items()
         if len(own)
     }
+    return clients, test(np.arange(len(split.test)))
 
 
-def _matched(
-    clients: dict[str, ClientData], dealt: ClientSplit, seed: int
-) -> dict[str, ClientData]:
-    """Each client tested on samples of the outside test set that are like its own."""
-    test = dealt.test
-    found = dict(
-        zip(
-            dealt.kept.names,
-            matched(dealt.kept, dealt.train.labels, test.labels, seed),
-            strict=True,
-        )
-    )
-    return {
-        name: replace(
-            client,
-            test_features=test.features[found[name]],
-            test_labels=test.labels[found[name]],
-        )
-        for name, client in clients.items()
-    }
+def _picking(config: RunConfig, data: Labelled) -> Callable[[NDArray[np.int64]], Samples]:
+    """From positions to these samples of the data."""
+    if isinstance(data, ImageSet):
+        reader = ImageReader(data, pixels_of(config.pixels))
+        return lambda rows: ImageSamples(reader, rows, data.labels[rows])
+    assert isinstance(data, Dataset)
+    return lambda rows: ArraySamples(data.features[rows], data.labels[rows])
 
 
-def lattice_bound(config: RunConfig, train: Dataset, own: float | None) -> float:
+def lattice_bound(config: RunConfig, train: Labelled, own: float | None) -> float:
     """The public bound; "auto" is the extractor's own, or the power of two the features stay in."""
     if config.bound != "auto":
         return float(config.bound)
     if own is not None:
         return own
+    assert isinstance(train, Dataset)
     return bound_for(train.features)

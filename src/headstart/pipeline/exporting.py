@@ -18,7 +18,7 @@ def export_model(head: LinearHead, path: str | Path, weights: str | None = None)
     if not isinstance(head, LinearHead):
         raise DataError("export: expected a head on an extractor that did not train, got a network")
     about = head.provenance.get("extractor")
-    if about is None or "text" in about:  # words are cut outside any ONNX graph
+    if about is None or "text" in about:  # text is cut into tokens outside any ONNX graph
         export_head(head, path)
         return "features"
     export_onnx(extractor_of(about, Extraction(str(about["name"]), weights)), head, path)

@@ -1,12 +1,12 @@
-"""The folder of a run: what was asked, what came, and the model, in files that outlive us.
+"""The folder of a run: configuration, uploads, total, model and results, in files.
 
-config.yaml        what the run was told
+config.yaml        the configuration
 data.sha256        of the clients' samples: a resumed run must find the same
 events.jsonl       what happened, a line each
 clients.json       who is in the total, where those who joined later had their samples, and the
                    digest of that total
 total.safetensors  the sum of all uploads
-uploads/           each client's own message (unless told otherwise)
+uploads/           each client's own message (unless `keep_uploads` is false)
 model.safetensors  the head
 results.json       what the report shows
 report.html        the report
@@ -27,7 +27,8 @@ from urllib.parse import quote
 from headstart import heads
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Answer, Step
-from headstart.files import write_bytes, write_text
+from headstart.files import append_line, write_bytes, write_text
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, dump_config, kept_plugins, read_config
 from headstart.registry import require_plugins
@@ -113,8 +114,9 @@ class RunFolder:
     def event(self, what: str, **facts: Any) -> None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         try:
-            with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps({"time": now, "event": what, **facts}) + "\n")
+            append_line(
+                self.path / "events.jsonl", json.dumps({"time": now, "event": what, **facts})
+            )
         except OSError as error:
             raise HeadstartError(f"output: cannot write in {self.path}: {error.strerror}") from None
 
@@ -160,7 +162,7 @@ class RunFolder:
         """Of the features a client of this run measures."""
         return int(self._state()["dimension"])
 
-    def load_total(self, head: Any) -> Any:
+    def load_total(self, head: Head) -> Any:
         """The total of the members; refolded from the uploads if a change was cut short."""
         state = self._state()
         with suppress(HeadstartError):  # gone or damaged: fold it again
@@ -210,8 +212,8 @@ class RunFolder:
     def purge(self) -> None:
         """Without the events and the uploads of anybody who is not in the total."""
         members = self.members()
-        told = [one for one in self._events() if "client" not in one or one["client"] in members]
-        lines = "".join(json.dumps(event) + "\n" for event in told)
+        events = [event for event in self._events() if event.get("client") in {None, *members}]
+        lines = "".join(json.dumps(event) + "\n" for event in events)
         write_text(self.path / "events.jsonl", lines)
         for path in self.lost_uploads():
             path.unlink()
@@ -241,7 +243,7 @@ class RunFolder:
     def model(self) -> LinearHead:
         return LinearHead.load(self.path / "model.safetensors")
 
-    def head(self) -> Any:
+    def head(self) -> Head:
         """The head as the run solved it: a bandwidth "auto" is a number by now."""
         _ = self.config  # a folder that is no run says so
         about = self.model().provenance

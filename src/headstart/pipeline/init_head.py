@@ -9,17 +9,19 @@ from headstart import heads, threads
 from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import Step, added
+from headstart.heads.base import Head
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import LinearHead
 from headstart.heads.random_features import bandwidth_of
 from headstart.heads.shared_variances import SharedVariances
 from headstart.pipeline.arrivals import collected
 from headstart.pipeline.context import ModelState, Params, PipelineContext
+from headstart.pipeline.private import note_head
 
 if TYPE_CHECKING:
     from headstart.pipeline.phases import InitHead
 
-STATED = 0.1  # the papers' temperature after Fed3R, where clients cannot be asked for their losses
+STATED = 0.1  # the papers' temperature after Fed3R, where no client's losses are seen
 
 
 def check(phase: InitHead, context: PipelineContext, state: ModelState) -> ModelState:
@@ -34,14 +36,20 @@ def check(phase: InitHead, context: PipelineContext, state: ModelState) -> Model
         raise HeadstartError(
             f"{phase.name}: expected settings among {', '.join(expected)}, got {unknown}"
         )
-    return ModelState(method=heads.HEADS[phase.name])
+    return ModelState(method=cast(Head, heads.HEADS[phase.name]))  # the class knows enough
 
 
-def run(phase: InitHead, context: PipelineContext) -> ModelState:
-    """The model as it begins, and the first point of the curve."""
+def run(
+    phase: InitHead,
+    context: PipelineContext,
+    state: ModelState,
+    number: int = 0,
+    resume: object = None,
+) -> ModelState:
+    """Return the model as it begins; the curve has its first point."""
     params = _network_params(context)
     state = _random(context, params) if phase.name == "none" else _solved(phase, context, params)
-    context.point(0, 0, context.accuracy(state))
+    context.point(number, 0, context.accuracy(state))
     return state
 
 
@@ -71,6 +79,8 @@ def _solved(phase: InitHead, context: PipelineContext, params: Params) -> ModelS
     method = made(phase.name, dict(phase.settings), context, params)
     sum_ = collected(context, method, *measuring(context, method, params))
     context.meter.measured(context, method)
+    if context.config.private:
+        note_head(context, method.name)
     leverage = leverage_of(context, method, sum_)
     with threads.for_size(sum_.dimension):
         head = method.solve(sum_)
@@ -92,26 +102,26 @@ def with_network(context: PipelineContext, state: ModelState, params: Params) ->
     return replace(state, spec=spec, params={**params, **own})
 
 
-def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Any:
+def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Head:
     """The head; random features with bandwidth "auto" ask once for the spread of the samples."""
     if settings.get("bandwidth") == "auto":
-        asked = measuring(context, SharedVariances("spherical"), params)
-        spread = added(map(context.received, context.federation.answers(*asked)))
+        step, broadcast = measuring(context, SharedVariances("spherical"), params)
+        spread = added(map(context.received, context.federation.answers(step, broadcast)))
         settings["bandwidth"] = bandwidth_of(spread.statistic)
     return heads.make(name, settings)
 
 
-def measuring(context: PipelineContext, head: Any, params: Params) -> tuple[Step, dict[str, Any]]:
+def measuring(context: PipelineContext, head: Head, params: Params) -> tuple[Step, dict[str, Any]]:
     """The step that asks for a head's statistic, and what is broadcast with it."""
     config = context.config
     bound = context.bound(params) if config.exact else 16.0
     return context.through(steps.measure(head, exact=config.exact, bound=bound), params)
 
 
-def leverage_of(context: PipelineContext, head: Any, sum_: Any) -> Leverage:
-    """Of the samples on their own scores, where a head knows it and something asks for it."""
-    asked = context.config.personal or context.config.temperature == "left-out"
-    if not asked or not hasattr(head, "leverage"):
+def leverage_of(context: PipelineContext, head: Head, sum_: Any) -> Leverage:
+    """Of the samples on their own scores, where a head knows it and something needs it."""
+    needed = context.config.personal or context.config.temperature == "left-out"
+    if not needed or context.config.private or not hasattr(head, "leverage"):
         return Leverage()
     with threads.for_size(sum_.dimension):
         return cast(Leverage, head.leverage(sum_))
@@ -123,6 +133,9 @@ def calibrated(
     """With the temperature of the lowest training loss over the federation, or the stated one."""
     from dataclasses import replace
 
+    if context.config.private:
+        context.note("Not calibrated: losses of training samples are no part of the release.")
+        return head
     stated = context.config.temperature
     if not isinstance(stated, str):
         return replace(head, temperature=stated)

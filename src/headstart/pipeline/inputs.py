@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.data.backbones.preprocess import Preprocess
 from headstart.data.datasets import DATASETS, Dataset, load
 from headstart.data.delimited import TABLES
 from headstart.data.image_set import CorruptImage
@@ -22,8 +23,11 @@ from headstart.errors import DataError, HeadstartError, SkippedWarning
 from headstart.files import write_bytes
 from headstart.progress import Progress, silent
 
+if TYPE_CHECKING:
+    from headstart.data.features import OnCorrupt
+
 Change = Callable[[ImageSet], ImageSet]
-PIXELS = "pixels-"  # and the side
+PIXELS = "pixels-"  # and the size
 IMAGES, TEXTS = "mobilenet_v2", "all_minilm_l6_v2"  # the extractors, if none is named
 
 
@@ -84,6 +88,49 @@ def read(
     if extraction is not None:
         raise DataError(f"extractor: {source} holds features, not images{_hint(how)}")
     return Input(load(source, columns))
+
+
+def read_images(
+    source: str,
+    columns: Columns,
+    size: int,
+    progress: Progress = silent,
+    *,
+    skip_corrupt: bool = False,
+    change: Change | None = None,
+) -> ImageSet:
+    """The images at `source` for a network that trains on them, decoded when they are read.
+
+    All are decoded once, to find the corrupt ones before anything trains: they are refused, or
+    left out with a warning each. `change`: what is done to images before.
+    """
+    from headstart.data.features import extract
+
+    if not holds_images(source):
+        raise DataError(f"network: {source} holds features, not images")
+    images = load_images(source, columns)
+    images = change(images) if change else images
+    on_corrupt: OnCorrupt = "skip" if skip_corrupt else "error"
+    tried = extract(images, _trial(size), progress=progress, on_corrupt=on_corrupt)
+    _warn(tried.corrupt)
+    return images if tried.kept.all() else images.subset(tried.kept)
+
+
+def pixels_of(size: int) -> Preprocess:
+    """How an image becomes the input of a network that trains on images of this size."""
+    return Preprocess(size=size, resize=size)
+
+
+def _trial(size: int) -> Any:
+    """A number per image, to know that it can be decoded; what was tried is in the cache."""
+    from headstart.data.backbones import from_callable
+
+    return from_callable(lambda x: x[:, 0, 0, :1], 1, f"decodes-{size}", pixels_of(size))
+
+
+def _warn(corrupt: Iterable[tuple[str, str]]) -> None:
+    for where, reason in corrupt:
+        warnings.warn(f"{where}: {reason}", SkippedWarning, stacklevel=3)
 
 
 def _hint(how: Extraction) -> str:
@@ -148,8 +195,7 @@ def _extracted(
         progress=progress,
         on_corrupt="skip" if how.skip_corrupt else "error",
     )
-    for where, reason in features.corrupt:
-        warnings.warn(f"{where}: {reason}", SkippedWarning, stacklevel=2)
+    _warn(features.corrupt)
     names = tuple(name(i) for i in range(len(samples)) if features.kept[i])
     return Input(as_dataset(samples, features), _about(how, network), network.bound, names)
 
@@ -183,13 +229,14 @@ def _small(images: Any, how: Extraction) -> bool:
 
 
 def _network(how: Extraction, small: bool) -> Any:
-    from headstart.data.backbones import Preprocess, extractor, from_callable
+    from headstart.data.backbones import extractor, from_callable
     from headstart.data.backbones.catalogue import NETWORKS
 
-    if how.network.startswith(PIXELS):  # rows of pixels, for a network that trains on them
-        side = int(how.network.removeprefix(PIXELS))
-        resized = Preprocess(size=side, resize=side)
-        return from_callable(lambda x: x.reshape(len(x), -1), 3 * side**2, how.network, resized)
+    if how.network.startswith(PIXELS):  # the pixels themselves, a row for each image
+        size = int(how.network.removeprefix(PIXELS))
+        return from_callable(
+            lambda x: x.reshape(len(x), -1), 3 * size**2, how.network, pixels_of(size)
+        )
     prepare = NETWORKS[how.network].preprocess.for_small() if small else None
     return extractor(
         how.network,
@@ -212,9 +259,17 @@ def _about(how: Extraction, network: Any) -> dict[str, Any]:
     }
 
 
+def describe(how: Extraction, *, small: bool = False) -> dict[str, Any]:
+    """What a head would remember of this extractor, without any samples.
+
+    `small`: images are smaller than the network's input.
+    """
+    return _about(how, _reader(how, None) if how.text else _network(how, small))
+
+
 def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any:
     """The extractor a head was made with; another one's features would mean nothing to it."""
-    from headstart.data.backbones import Preprocess, extractor
+    from headstart.data.backbones import extractor
 
     how = how or Extraction(str(about["name"]))
     network = extractor(

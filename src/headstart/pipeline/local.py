@@ -16,22 +16,35 @@ from headstart.gradient.engine import Training
 from headstart.gradient.home import Home, at_home, results
 from headstart.gradient.steps import Job, broadcast
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.personalize import linear_head, need_tests, scored
+from headstart.pipeline.personalize import linear_head, need_tests
 from headstart.pipeline.phases import Phase
-from headstart.pipeline.rates import rate_scale
-from headstart.pipeline.training import one_name, only_part, trainable, trained_part
-from headstart.results import Epoch
+from headstart.pipeline.training import (
+    one_name,
+    only_part,
+    rate_scale,
+    settings_of,
+    trainable,
+    trained_part,
+)
+from headstart.results import Epoch, PersonalScores
 
 BATCH, EPOCHS = 64, 25
 
 
 def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Every setting of training alone."""
-    planned(phase, context, replace(state, spec=context.spec(None)))
+    job, home = planned(phase, context, replace(state, spec=context.spec(None)))
+    context.trainings.append({**settings_of(job), "epochs": home.epochs})
     return state
 
 
-def run(phase: Phase, context: PipelineContext, state: ModelState, number: int) -> ModelState:
+def run(
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int,
+    resume: object = None,
+) -> ModelState:
     """Every client trains alone, and is tested before and after."""
     state = trainable(context, state)
     job, home = planned(phase, context, state)
@@ -42,9 +55,9 @@ def run(phase: Phase, context: PipelineContext, state: ModelState, number: int) 
 
 
 def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[Job, Home]:
-    """What a client is told to do alone, or why it cannot be."""
+    """Return what each client trains alone, and for how long; refused where it cannot."""
     need_tests(phase, context)
-    if state.closed == "ridge":
+    if state.closed_form == "ridge":
         raise HeadstartError("FP: expected to begin with a head, OLL or prior, got ridge")
     rest = one_name(phase, dict(phase.settings))
     algorithm, settings = _like(state, rest.pop("like", None))
@@ -84,7 +97,7 @@ def _as_trained(state: ModelState) -> Job:
 
 def _begun(context: PipelineContext, state: ModelState) -> dict[str, Any]:
     smoothing = context.config.smoothing
-    return {"oll": state.oll, "prior": state.closed == "prior", "smoothing": smoothing}
+    return {"oll": state.oll, "prior": state.closed_form == "prior", "smoothing": smoothing}
 
 
 def evaluate(
@@ -102,10 +115,8 @@ def evaluate(
     if carried is not None:
         arrays["carried"] = np.log(carried)
     if home.every_epoch:
-        arrays |= {
-            "outside/features": context.test.features,
-            "outside/labels": context.test.labels,
-        }
+        features, labels = context.test.read()
+        arrays |= {"outside/features": features, "outside/labels": labels}
     plain = broadcast(state.plain, state.params, {}, classes)
     shared = tallies(context.federation, at_home(state.plain, Home()), plain)
     own = tallies(context.federation, at_home(job, home, begin=state.job), arrays)
@@ -115,8 +126,9 @@ def evaluate(
         raise NoAnswerError("personal: expected an answer of some client, got none")
     for name in answered:
         sizes, hits = results(own[name])
-        rows[name] = (sizes[0], results(shared[name])[1][0, 0], hits[-1, 0])
-    context.personal = scored(rows)
+        rows[name] = np.array([sizes[0], results(shared[name])[1][0, 0], hits[-1, 0]])
+    scores = PersonalScores.of(rows, ("global", "personal"))
+    context.personal = replace(scores, final="personal")
     if home.every_epoch:
         context.epochs = by_epoch(own)
 

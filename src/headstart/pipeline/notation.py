@@ -29,7 +29,7 @@ from headstart.pipeline.pipeline import Pipeline, disorder, started
 from headstart.registry import QUALIFIED, folded, not_loaded
 
 # What a client does alone: by gradient inside FP(…), or in closed form under its own name.
-PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed", "ridge": "closed"}
+PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed_form", "ridge": "closed_form"}
 
 # A + that touches a word is the word's where no phase can follow: "FedDr+ + FP", "FedDr+(f)".
 _TOKEN = re.compile(
@@ -52,15 +52,15 @@ def parse(
     algorithms: Mapping[str, str],
     personal: Mapping[str, str] = PERSONAL,
 ) -> Pipeline:
-    """`algorithms` are each "train" or "personal"; those of `personal`, "full" or "closed".
+    """`algorithms` are each "train" or "personal"; those of `personal`, "full" or "closed_form".
 
     Names match whatever their case, hyphens and underscores, and come back as the caller's. The
     kind of an algorithm is looked up when its name is read, and not before.
     """
-    closed = {name: kind for name, kind in personal.items() if kind == "closed"}
+    closed_forms = {name: kind for name, kind in personal.items() if kind == "closed_form"}
     methods = {name: kind for name, kind in personal.items() if kind == "full"}
-    words = {"none": "init", "oll": "closed", "FP": "full"}
-    known = _Names(closed, algorithms, dict.fromkeys(heads, "init"), words)
+    reserved = {"none": "init", "oll": "closed_form", "FP": "full"}
+    known = _Names(closed_forms, algorithms, dict.fromkeys(heads, "init"), reserved)
     return _Parser(text, known, _Names(methods)).pipeline()
 
 
@@ -91,8 +91,8 @@ class _Parser:
     def __init__(self, text: str, names: _Names, methods: _Names) -> None:
         self.text, self.names, self.methods = text, names, methods
         found = [(token[0], token.start()) for token in _TOKEN.finditer(text)]
-        words = [(word if word[0] in "'\"" else word.translate(_DASHES), at) for word, at in found]
-        self.tokens = [("", len(text)), *reversed(words)]  # the next is the last; "" is the end
+        tokens = [(word if word[0] in "'\"" else word.translate(_DASHES), at) for word, at in found]
+        self.tokens = [("", len(text)), *reversed(tokens)]  # the next is the last; "" is the end
         self.phases: list[tuple[Phase, int]] = []
 
     def pipeline(self) -> Pipeline:
@@ -101,7 +101,7 @@ class _Parser:
             del self.tokens[-2:]
             self.sum()
             self.expect(")")
-            self.add(opening, "closed", "oll", {})
+            self.add(opening, "closed_form", "oll", {})
         else:
             self.phase()
         if self.accept("+"):
@@ -129,45 +129,45 @@ class _Parser:
         self.expect("(")
         self.plain_phase()  # not any phase: nothing nests, so no text is too deep
         algorithm, place = self.phases.pop()
-        if algorithm.kind != "train" or "refit" in algorithm.words():
+        if algorithm.kind != "train" or "refit" in algorithm.arguments():
             self.fail(place, f"expected an algorithm that trains, got {algorithm}")
-        words: dict[str, Value] = {}
+        arguments: dict[str, Value] = {}
         while self.accept(","):
-            self.argument("init", words)
+            self.argument("init", arguments)
         self.expect(")")
-        self.add(at, "init", head, words)
+        self.add(at, "init", head, arguments)
         refit, _ = self.phases.pop()
-        self.add(at, "train", algorithm.name, {**algorithm.words(), "refit": refit})
+        self.add(at, "train", algorithm.name, {**algorithm.arguments(), "refit": refit})
 
     def plain_phase(self) -> None:
         at = self.at
         name = self.take(_WORD, "a phase")
         kind, method = self.look_up(self.names, _COUNT.sub("", name), at)
-        words: dict[str, Value] = {}
-        self.count(name, at, kind, words)
+        arguments: dict[str, Value] = {}
+        self.count(name, at, kind, arguments)
         if method == "oll" and self.next == "(":
             self.fail(at, "expected OLL(…) at the beginning, around all that comes before it")
         if self.accept("("):
-            self.arguments(kind, words)
+            self.arguments(kind, arguments)
         if _COUNT.match(self.next):
-            self.count(self.next, self.at, kind, words)
+            self.count(self.next, self.at, kind, arguments)
             self.tokens.pop()
         if kind == "full":
-            _, method = self.look_up(self.methods, str(words.pop("", "sgd")), at)
-        self.add(at, kind, method, words)
+            _, method = self.look_up(self.methods, str(arguments.pop("", "sgd")), at)
+        self.add(at, kind, method, arguments)
 
-    def count(self, word: str, at: int, kind: str, words: dict[str, Value]) -> None:
+    def count(self, word: str, at: int, kind: str, arguments: dict[str, Value]) -> None:
         if found := _COUNT.search(word):
-            self.put(at, KINDS[kind].counts or "rounds", _read(found[1]), words)
+            self.put(at, KINDS[kind].counts or "rounds", _read(found[1]), arguments)
 
-    def arguments(self, kind: str, words: dict[str, Value]) -> None:
+    def arguments(self, kind: str, arguments: dict[str, Value]) -> None:
         if not self.accept(")"):
-            self.argument(kind, words)
+            self.argument(kind, arguments)
             while self.accept(","):
-                self.argument(kind, words)
+                self.argument(kind, arguments)
             self.expect(")")
 
-    def argument(self, kind: str, words: dict[str, Value]) -> None:
+    def argument(self, kind: str, arguments: dict[str, Value]) -> None:
         at = self.at
         word = self.take(_WORD, "a part (φ, ψ, f) or key=value")
         if self.accept("="):
@@ -177,12 +177,12 @@ class _Parser:
                 named, value = self.look_up(self.names, value, at)
                 if named != "init":
                     self.fail(at, f"refit: expected the name of a head, got {value!r}")
-            self.put(at, key, value, words)
+            self.put(at, key, value, arguments)
         elif folded(word) in PARTS:
-            self.put(at, "part", word, words)
+            self.put(at, "part", word, arguments)
         elif kind == "full":
             _, method = self.look_up(self.methods, word, at)
-            self.put(at, "", method, words)  # no key of a setting is empty
+            self.put(at, "", method, arguments)  # no key of a setting is empty
         else:
             self.fail(at, f"expected a part (φ, ψ, f) or key=value, got {word!r}")
 
@@ -194,15 +194,15 @@ class _Parser:
         except ValueError:
             self.fail(at, f"expected a text, or a finite number below 2^63, got {word!r}")
 
-    def put(self, at: int, key: str, value: Value, words: dict[str, Value]) -> None:
-        if key in words:
-            told = f"{key} once" if key else "one method in FP"
-            self.fail(at, f"expected {told}, got {words[key]!r} and {value!r}")
-        words[key] = value
+    def put(self, at: int, key: str, value: Value, arguments: dict[str, Value]) -> None:
+        if key in arguments:
+            expected = f"{key} once" if key else "one method in FP"
+            self.fail(at, f"expected {expected}, got {arguments[key]!r} and {value!r}")
+        arguments[key] = value
 
-    def add(self, at: int, kind: str, name: str, words: Mapping[str, object]) -> None:
+    def add(self, at: int, kind: str, name: str, arguments: Mapping[str, object]) -> None:
         try:
-            self.phases.append((KINDS[kind].said(name, words), at))
+            self.phases.append((KINDS[kind].of(name, arguments), at))
         except HeadstartError as error:
             self.fail(at, str(error).removeprefix("pipeline: "))
 

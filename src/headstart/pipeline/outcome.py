@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,24 +13,23 @@ from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.evaluate import Scores, scores
 from headstart.federation.disclosure import would_refuse
-from headstart.pipeline.config import Named, RunConfig
+from headstart.heads.base import Head
+from headstart.pipeline.config import NamedSettings, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment
 from headstart.pipeline.personalize import linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.privacy.statement import Statement
 from headstart.results import (
     ClientSummary,
     Confusion,
     DataSummary,
     HeadSummary,
-    Point,
     Pooled,
     RidgePath,
     SeedResult,
     SplitSummary,
 )
-
-_COSTS = ("up", "down", "flops", "counted", "formula_up", "formula_flops")
 
 
 def seed_result(
@@ -42,9 +42,7 @@ def seed_result(
 ) -> SeedResult:
     """What one pipeline found. `more`: what only its runner knows (pooled data, failures, time)."""
     shared = [
-        point["accuracy"]
-        for point in context.curve
-        if pipeline.phases[point["phase"]].kind != "full"
+        point.accuracy for point in context.curve if pipeline.phases[point.phase].kind != "full"
     ]
     tested = _scores(context, state) if shared[-1] is not None else None
     return SeedResult(
@@ -53,8 +51,8 @@ def seed_result(
         seed=context.config.seed,
         data=data,
         split=split,
-        settings=settings_of(context.config),
-        curve=tuple(map(_point, context.curve)),
+        settings={**settings_of(context.config), **_of_trainings(pipeline, context)},
+        curve=tuple(context.curve),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
         head=None if state.method is None else head_summary(context, state),
@@ -63,27 +61,30 @@ def seed_result(
         domains=context.domains,
         confusion=None if tested is None else _confusion(tested),
         notes=tuple(context.notes),
+        privacy=_promised(state),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
         **more,
     )
 
 
+def _promised(state: ModelState) -> Statement | None:
+    about = state.head.provenance.get("private") if state.head else None
+    return None if about is None else Statement.of_plain(about)
+
+
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Everything a run was told but the data, the split and the seed, which stand elsewhere."""
+    """All settings of a run but the data, the split and the seed, which stand elsewhere."""
     plain = config.model_dump(mode="json")
     for key in ("data", "pipeline", "partition", "seed", "held_out", "test_fraction"):
         plain.pop(key, None)
     return plain
 
 
-def _point(point: Mapping[str, Any]) -> Point:
-    known = {"phase", "round", "accuracy", *_COSTS}
-    diagnosis = {key: value for key, value in point.items() if key not in known}
-    costs = {key: point[key] for key in _COSTS}
-    return Point(
-        point["phase"], point["round"], point["accuracy"], **costs, diagnosis=diagnosis or None
-    )
+def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any]:
+    """ "phase 1": its learning rate and so on, the defaults too."""
+    numbers = [number for number, phase in enumerate(pipeline.phases) if phase.trains]
+    return {f"phase {at}": said for at, said in zip(numbers, context.trainings, strict=True)}
 
 
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
@@ -100,6 +101,7 @@ def _confusion(tested: Scores) -> Confusion:
 def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     """The closed-form head a pipeline began with."""
     method, head = state.method, state.head
+    assert method is not None
     assert head is not None
     holdings = context.holdings
     every = len(holdings.classes)
@@ -121,7 +123,7 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     )
 
 
-def ridge_path(method: Any, total: Any) -> RidgePath | None:
+def ridge_path(method: Head, total: Any) -> RidgePath | None:
     """GCV over λ, of a head that has it."""
     if not hasattr(method, "path"):
         return None
@@ -144,16 +146,16 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
         train.name,
         int(experiment.partition.sizes().sum()),
         len(experiment.test),
-        train.dimension,
+        math.prod(experiment.test.shape),
         tuple(str(label) for label in classes),
         digest,
         config.shift,
-        config.augment,
+        ", ".join(experiment.images.augment) or None,
     )
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
-    made = experiment.config.partition or Named(name="natural")
+    made = experiment.config.partition or NamedSettings(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
         made.name,
@@ -167,21 +169,21 @@ def split_summary(experiment: Experiment) -> SplitSummary:
 
 
 def client_rows(
-    experiment: Experiment, context: PipelineContext, method: Any
+    experiment: Experiment, context: PipelineContext, method: Head | None
 ) -> tuple[ClientSummary, ...]:
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():
-        own = len(np.unique(client.labels))
+        own = len(np.unique(client.samples.labels))
         sent = context.sent.get(name) if context.arriving else None
         rows.append(
             ClientSummary(
                 name,
-                len(client.labels),
+                experiment.images.clients.get(name),
+                len(client.samples),
                 own,
                 None if sent is None else round(sent),
                 None if method is None else formula_bytes(method, d, own, every),
-                experiment.colours.clients.get(name),
             )
         )
     return tuple(rows)
@@ -196,18 +198,18 @@ def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
     z, y = experiment.pooled()
     total = method.measure(z, y, exact=config.exact, bound=float(config.bound))
     model = method.solve(total)
-    accuracy = model.accuracy(experiment.test.features, experiment.test.labels)
+    accuracy = model.accuracy(*experiment.test.read())
     return Pooled(accuracy, total.digest() if config.exact else "")
 
 
-def message_sizes(experiment: Experiment, head: Any, most: int = 200) -> dict[str, float]:
+def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[str, float]:
     """Mean bytes of a client's message at the default and the smallest precision.
 
     Of at most `most` clients, evenly picked.
     """
     clients = list(experiment.clients.values())
     picked = clients[:: max(1, len(clients) // most)]
-    found = [head.measure(client.features, client.labels, secret=b"size") for client in picked]
+    found = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
     return {
         precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in found]))
         for precision in ("float32", "int8")

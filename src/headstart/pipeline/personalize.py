@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from headstart.pipeline.phases import Phase
 
 
-def check_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Whether this closed form can be made of the model so far."""
     need_tests(phase, context)
     if phase.settings:
@@ -30,9 +29,14 @@ def check_closed(phase: Phase, context: PipelineContext, state: ModelState) -> M
         return replace(state, oll=True)
     if state.job is not None:
         raise HeadstartError(f"{phase.name}: expected a head that clients share, got their own")
-    if state.closed:
+    if state.closed_form:
         raise HeadstartError(f"{phase.name}: expected one of prior and ridge, got both")
-    return replace(state, oll=True, closed=phase.name)
+    if state.method and state.data_free and not (state.spec or context.config.network):
+        raise HeadstartError(
+            f"{phase.name}: expected a head that has seen features, or a training before it, "
+            f"got {state.method.title}"
+        )
+    return replace(state, oll=True, closed_form=phase.name)
 
 
 def need_tests(phase: Phase, context: PipelineContext) -> None:
@@ -43,9 +47,15 @@ def need_tests(phase: Phase, context: PipelineContext) -> None:
         raise HeadstartError(f"{phase}: expected answers of single clients, got secure sums")
 
 
-def run_closed(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
+def run(
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int = 0,
+    resume: object = None,
+) -> ModelState:
     """OLL; or the local prior or the residual ridge, which hold OLL, from the shared head."""
-    after = check_closed(phase, context, state)
+    after = check(phase, context, state)
     shared = state.head  # not calibrated: no prior could be put into it, and nothing is tested yet
     if phase.name == "oll" and (state.spec or shared is None or shared.temperature is None):
         evaluate_personal(context, after)
@@ -65,9 +75,7 @@ def variants(context: PipelineContext, state: ModelState, final: str) -> Persona
     found = tallies(context.federation, step, {**head, **arrays})
     if not found:
         raise NoAnswerError("personal: expected an answer of some client, got none")
-    rows = np.array(list(found.values()))
-    hits = {name: tuple(rows[:, 1 + at].tolist()) for at, name in enumerate(PERSONAL)}
-    return PersonalScores(tuple(found), tuple(rows[:, 0].tolist()), hits, final)
+    return replace(PersonalScores.of(found, PERSONAL), final=final)
 
 
 def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
@@ -104,11 +112,3 @@ def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:
     about = dict(state.head.provenance) if state.head else {}
     prior, temperature = holdings.counts / holdings.counts.sum(), state.spec.temperature
     return LinearHead(weights, bias, holdings.classes, None, prior, temperature, about)
-
-
-def scored(rows: Mapping[str, tuple[float, float, float]]) -> PersonalScores:
-    """(tested, hits of the shared model, hits of the client's own) by client."""
-    tested, before, after = (
-        tuple(map(float, column)) for column in zip(*rows.values(), strict=True)
-    )
-    return PersonalScores(tuple(rows), tested, {"global": before, "personal": after}, "personal")

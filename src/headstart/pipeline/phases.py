@@ -9,30 +9,33 @@ by `check`, before anything runs; two phases are equal when the same was said of
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from headstart.errors import HeadstartError
 from headstart.registry import NAME, QUALIFIED, folded
 
 if TYPE_CHECKING:
+    from headstart.pipeline.checkpoint import SavedTraining
     from headstart.pipeline.context import ModelState, PipelineContext
 
 Value = bool | int | float | str
 SYMBOLS = {"model": "f", "extractor": "φ", "head": "ψ"}
 _SPELLINGS = {"model": "f m model", "extractor": "φ phi varphi extractor", "head": "ψ psi head"}
-PARTS = {word: part for part, words in _SPELLINGS.items() for word in words.split()}
-_OWNERS = {"none": "init", "oll": "closed", "fp": ""}  # names that only one kind may have
+PARTS = {word: part for part, spellings in _SPELLINGS.items() for word in spellings.split()}
+_OWNERS = {"none": "init", "oll": "closed_form", "fp": ""}  # names that only one kind may have
 _SETTING = re.compile(r"[^\W\d]\w*")
 _BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, eq=False)
 class Phase:
     """What was said of one phase: a method by name, its part and rounds, its settings."""
 
@@ -42,40 +45,41 @@ class Phase:
     settings: Mapping[str, Value]
 
     kind: ClassVar[str] = ""
-    says: ClassVar[str] = ""  # what such a phase is, for messages
+    module: ClassVar[str] = ""  # of this package, with `check` and `run`
+    description: ClassVar[str] = ""  # what such a phase is, for messages
     counts: ClassVar[str] = ""  # what its number counts; empty: it has neither number nor part
 
-    def _say(
+    def _set(
         self, name: str, part: str | None, rounds: int | None, settings: Mapping[str, Any]
     ) -> None:
         if isinstance(part, str):
             part = PARTS.get(folded(part), part)
         own = folded(name) if isinstance(name, str) and folded(name) in _OWNERS else name
-        for key, value in {
-            "name": own,
-            "part": part,
-            "rounds": rounds,
-            "settings": dict(settings),
-        }.items():
+        values = (own, part, rounds, dict(settings))
+        for key, value in zip(("name", "part", "rounds", "settings"), values, strict=True):
             object.__setattr__(self, key, value)
         for fault in self._faults():
             raise HeadstartError(f"pipeline: {fault}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.name, self.part, self.rounds))
 
     @classmethod
-    def said(cls, name: Any, words: Mapping[Any, Any]) -> Phase:
-        """From a name and key=value words: those that are no field are settings of its method."""
-        rest = dict(words)
+    def of(cls, name: Any, arguments: Mapping[Any, Any]) -> Phase:
+        """From a name and arguments: those that are no field are settings of its method."""
+        rest = dict(arguments)
         part, rounds = rest.pop("part", None), rest.pop(cls.counts or "rounds", None)
         if not cls.counts and (part is not None or rounds is not None):
             given = _shown(part) if part is not None else f"{_shown(rounds)} rounds"
             raise HeadstartError(
-                f"pipeline: {name}: expected neither part nor rounds for {cls.says}, got {given}"
+                f"pipeline: {name}: expected neither part nor rounds for {cls.description}, "
+                f"got {given}"
             )
         made = cls.__new__(cls)
-        made._say(name, part, rounds, rest)
+        made._set(name, part, rounds, rest)
         return made
 
     @property
@@ -83,8 +87,8 @@ class Phase:
         """Whether gradients are taken, for which torch is needed."""
         return bool(self.counts)
 
-    def words(self) -> dict[str, Value]:
-        """All that was said, as `said` takes it back."""
+    def arguments(self) -> dict[str, Value]:
+        """All that was said, as `of` takes it back."""
         given = {"part": self.part, self.counts or "rounds": self.rounds}
         return {**{k: v for k, v in given.items() if v is not None}, **self.settings}
 
@@ -95,10 +99,10 @@ class Phase:
         return self._written(paper_name(self.name))
 
     def _written(self, title: str, *first: str) -> str:
-        words = [*first, *([SYMBOLS[self.part]] if self.part else [])]
-        words += [f"{key}={printed(value)}" for key, value in sorted(self.settings.items())]
+        inside = [*first, *([SYMBOLS[self.part]] if self.part else [])]
+        inside += [f"{key}={printed(value)}" for key, value in sorted(self.settings.items())]
         count = f"-{self.rounds}" if self.rounds else ""
-        return title + count + (f"({', '.join(words)})" if words else "")
+        return title + count + (f"({', '.join(inside)})" if inside else "")
 
     def _faults(self) -> Iterator[str]:
         """What keeps a phase from meaning something, or from being printed and read back."""
@@ -106,7 +110,8 @@ class Phase:
         if not isinstance(name, str) or not (NAME.fullmatch(name) or QUALIFIED.fullmatch(name)):
             yield f"expected the name of a method, got {_shown(name)}"
         elif folded(name) in PARTS or _OWNERS.get(folded(name), self.kind) != self.kind:
-            yield f"expected the name of {self.says}, got {name!r}, which means something else"
+            expected = f"the name of {self.description}"
+            yield f"expected {expected}, got {name!r}, which means something else"
         if part is not None and part not in list(SYMBOLS):
             yield f"{name}: expected a part among φ, ψ and f, got {_shown(part)}"
         if count is not None and not (type(count) is int and 0 < count < 10**12):
@@ -124,16 +129,23 @@ class Phase:
 
     def check(self, context: PipelineContext, state: ModelState) -> ModelState:
         """Refuse what cannot be done, before anything is; what is known of the model after it."""
-        raise NotImplementedError
+        return cast("ModelState", self._work().check(self, context, state))
 
     def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
+        self,
+        context: PipelineContext,
+        state: ModelState,
+        number: int,
+        resume: SavedTraining | None = None,
     ) -> ModelState:
-        """Carry it out as phase `number`, from a checkpoint's state where there is one."""
-        raise NotImplementedError
+        """Carry it out as phase `number`, from a checkpoint where there is one; the model after."""
+        return cast("ModelState", self._work().run(self, context, state, number, resume))
+
+    def _work(self) -> ModuleType:
+        """Imported when it is first needed: what trains needs torch."""
+        return importlib.import_module(f"headstart.pipeline.{self.module}")
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class InitHead(Phase):
     """A head solved from one message per client; without one, a random head (`none`).
 
@@ -141,46 +153,16 @@ class InitHead(Phase):
     """
 
     kind: ClassVar[str] = "init"
-    says: ClassVar[str] = "an initial head"
-    __hash__ = Phase.__hash__
+    module: ClassVar[str] = "init_head"
+    description: ClassVar[str] = "an initial head"
 
     def __init__(self, head: Any = "none", **settings: Value) -> None:
-        name, own = head_words(head)
-        self._say(name, None, None, {**own, **settings})
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import init_head
-
-        return init_head.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import init_head
-
-        return init_head.run(self, context)
+        name, own = head_arguments(head)
+        self._set(name, None, None, {**own, **settings})
 
 
-class _Trains(Phase):
-    """Rounds of a federated algorithm."""
-
-    counts: ClassVar[str] = "rounds"
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import training
-
-        return training.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import training
-
-        return training.run(self, context, state, number, resume)
-
-
-@dataclass(frozen=True, init=False, eq=True)
-class FineTune(_Trains):
+@dataclass(frozen=True, init=False, eq=False)
+class FineTune(Phase):
     """Training of the whole model, of its extractor or of its head, by all clients together.
 
     `refit` (Fed3R-FT): a closed-form head whose statistics follow the extractor as it trains, and
@@ -192,8 +174,9 @@ class FineTune(_Trains):
     refit: InitHead | None
 
     kind: ClassVar[str] = "train"
-    says: ClassVar[str] = "training"
-    __hash__ = Phase.__hash__
+    module: ClassVar[str] = "training"
+    counts: ClassVar[str] = "rounds"
+    description: ClassVar[str] = "training"
 
     def __init__(
         self,
@@ -206,28 +189,28 @@ class FineTune(_Trains):
     ) -> None:
         head = refit if refit is None or isinstance(refit, InitHead) else InitHead(refit)
         object.__setattr__(self, "refit", _refittable(method, head))
-        self._say(method_name(method), part, rounds, settings)
+        self._set(method_name(method), part, rounds, settings)
 
     @classmethod
-    def said(cls, name: Any, words: Mapping[Any, Any]) -> Phase:
-        rest = dict(words)
+    def of(cls, name: Any, arguments: Mapping[Any, Any]) -> Phase:
+        rest = dict(arguments)
         refit = rest.pop("refit", None)
-        made = super().said(name, rest)
+        made = super().of(name, rest)
         if isinstance(refit, Mapping):
             inner = dict(refit)
-            refit = InitHead.said(inner.pop("init", None), inner)
+            refit = InitHead.of(inner.pop("init", None), inner)
         elif isinstance(refit, str):
-            refit = InitHead.said(refit, {})
+            refit = InitHead.of(refit, {})
         object.__setattr__(made, "refit", _refittable(name, refit))
         return made
 
-    def words(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         if self.refit is None:
-            return super().words()
+            return super().arguments()
         inner: Any = self.refit.name
         if self.refit.settings:
             inner = {"init": self.refit.name, **self.refit.settings}
-        return {**super().words(), "refit": inner}
+        return {**super().arguments(), "refit": inner}
 
     def __str__(self) -> str:
         if self.refit is None:
@@ -236,13 +219,13 @@ class FineTune(_Trains):
         return f"{str(self.refit).partition('(')[0]}-FT({', '.join(inside)})"
 
 
-@dataclass(frozen=True, init=False, eq=True)
-class PersonalizePartly(_Trains):
+class PersonalizePartly(Phase):
     """Training in which a part of the model stays with each client: `part` names that part."""
 
     kind: ClassVar[str] = "personal"
-    says: ClassVar[str] = "partial personalization"
-    __hash__ = Phase.__hash__
+    module: ClassVar[str] = "training"
+    counts: ClassVar[str] = "rounds"
+    description: ClassVar[str] = "partial personalization"
 
     def __init__(
         self,
@@ -252,44 +235,30 @@ class PersonalizePartly(_Trains):
         rounds: int | None = None,
         **settings: Value,
     ) -> None:
-        self._say(method_name(method), part, rounds, settings)
+        self._set(method_name(method), part, rounds, settings)
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class PersonalizeClosedForm(Phase):
     """Only local labels (`oll`), the local prior, or the residual ridge: no step is taken."""
 
-    kind: ClassVar[str] = "closed"
-    says: ClassVar[str] = "closed-form personalization"
-    __hash__ = Phase.__hash__
+    kind: ClassVar[str] = "closed_form"
+    module: ClassVar[str] = "personalize"
+    description: ClassVar[str] = "closed-form personalization"
 
     def __init__(self, name: str = "oll", **settings: Value) -> None:
-        self._say(name, None, None, settings)
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import personalize
-
-        return personalize.check_closed(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import personalize
-
-        return personalize.run_closed(self, context, state)
+        self._set(name, None, None, settings)
 
     def __str__(self) -> str:
         return "OLL" if self.name == "oll" else super().__str__()
 
 
-@dataclass(frozen=True, init=False, eq=True)
 class PersonalizeFully(Phase):
     """Each client trains alone, from the model it has, by SGD or Ditto."""
 
     kind: ClassVar[str] = "full"
-    says: ClassVar[str] = "full personalization"
+    module: ClassVar[str] = "local"
+    description: ClassVar[str] = "full personalization"
     counts: ClassVar[str] = "epochs"
-    __hash__ = Phase.__hash__
 
     def __init__(
         self,
@@ -299,19 +268,7 @@ class PersonalizeFully(Phase):
         epochs: int | None = None,
         **settings: Value,
     ) -> None:
-        self._say(method, part, epochs, settings)
-
-    def check(self, context: PipelineContext, state: ModelState) -> ModelState:
-        from headstart.pipeline import local
-
-        return local.check(self, context, state)
-
-    def run(
-        self, context: PipelineContext, state: ModelState, number: int, resume: Any = None
-    ) -> ModelState:
-        from headstart.pipeline import local
-
-        return local.run(self, context, state, number)
+        self._set(method, part, epochs, settings)
 
     def __str__(self) -> str:
         return self._written("FP", *([self.name] if self.name != "sgd" else []))
@@ -333,7 +290,7 @@ def _refittable(method: Any, head: Any) -> InitHead | None:
     )
 
 
-def head_words(head: Any) -> tuple[Any, dict[str, Value]]:
+def head_arguments(head: Any) -> tuple[Any, dict[str, Value]]:
     """A head's name and the settings in which it differs from its defaults."""
     from headstart import heads
 

@@ -71,10 +71,10 @@ def disorder(phases: tuple[Phase, ...]) -> Iterator[tuple[int, str]]:
         if phase.kind == "init":
             yield index, f"expected one initial head, and it first, got {phase} after {before}"
         if _stage(phase) < _stage(before):
-            title = "OLL" if phase.name == "oll" else phase.says
-            other = "OLL" if before.name == "oll" else before.says
+            title = "OLL" if phase.name == "oll" else phase.description
+            other = "OLL" if before.name == "oll" else before.description
             yield index, f"expected {title} before {other}, got {phase} after {before}"
-        if phase.kind == "closed" and phase.name in [other.name for other in phases[:index]]:
+        if phase.kind == "closed_form" and phase.name in [other.name for other in phases[:index]]:
             yield index, f"expected {phase} once, got it again"
 
 
@@ -84,9 +84,9 @@ def _stage(phase: Phase) -> int:
 
 
 def _plain(phase: Phase) -> str | dict[str, Value]:
-    if phase.kind == "closed" and not phase.settings:
+    if phase.kind == "closed_form" and not phase.settings:
         return phase.name
-    return {phase.kind: phase.name, **phase.words()}
+    return {phase.kind: phase.name, **phase.arguments()}
 
 
 def _from_item(item: Any) -> Phase:
@@ -96,5 +96,5 @@ def _from_item(item: Any) -> Phase:
     if len(found) != 1:
         expected = f"a mapping with one of {', '.join(KINDS)}, or a word such as oll"
         raise HeadstartError(f"pipeline: expected {expected}, got {_shown(item)}")
-    words = {key: value for key, value in item.items() if key != found[0]}
-    return KINDS[found[0]].said(item[found[0]], words)
+    arguments = {key: value for key, value in item.items() if key != found[0]}
+    return KINDS[found[0]].of(item[found[0]], arguments)

@@ -12,7 +12,6 @@ import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ from headstart.errors import HeadstartError, SkippedWarning
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, perform
 from headstart.federation.simulator import secret_of
+from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
-from headstart.pipeline.config import Named, parsed
+from headstart.pipeline.config import NamedSettings, parsed
 from headstart.pipeline.experiment import Experiment, opened, prepare, read_data
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.outcome import ridge_path, settings_of
@@ -56,10 +56,10 @@ def samples_of(folder: RunFolder, data: str) -> Dataset:
     return samples
 
 
-def message_of(folder: RunFolder, head: Any, client: str, samples: Dataset) -> bytes:
+def message_of(folder: RunFolder, head: Head, client: str, samples: Dataset) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
-    own = ClientData(samples.features, samples.labels, secret=secret_of(config.seed, client))
+    own = ClientData(samples.samples, secret=secret_of(config.seed, client))
     step = steps.measure(head, exact=config.exact, bound=float(config.bound))
     return perform(step, own, {}).to_bytes(config.precision)
 
@@ -69,7 +69,7 @@ def mark_of(message: bytes) -> str:
     return hashlib.sha256(message).hexdigest()
 
 
-def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -> LinearHead:
+def renew(folder: RunFolder, head: Head, model: LinearHead, progress: Progress) -> LinearHead:
     """Results and report of the total's clients, and the model, calibrated over them.
 
     Where the run's data are no longer there, the accuracies are left out, which a warning says, and
@@ -103,7 +103,7 @@ def renew(folder: RunFolder, head: Any, model: LinearHead, progress: Progress) -
 # -- from the data of the run ----------------------------------------------------------------------
 
 
-def _found_again(folder: RunFolder, head: Any, progress: Progress) -> Experiment:
+def _found_again(folder: RunFolder, head: Head, progress: Progress) -> Experiment:
     """The run's experiment with the clients of now; an error where it is no longer to be had."""
     experiment, members = prepare(folder.config, progress), folder.members()
     if folder.data_digest() != experiment.digest():
@@ -125,6 +125,7 @@ def _with_members(
     """Without those who left (who had no samples cannot leave), with those who joined later."""
     data = experiment.clients
     kept = {n: own for n, own in experiment.partition.items() if n in members or n not in data}
+    assert isinstance(experiment.train, Dataset)
     old = experiment.train.subset(np.concatenate(list(kept.values())))
     parts = [(old.features, old.labels), *((own.features, own.labels) for own in late.values())]
     features, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -133,7 +134,7 @@ def _with_members(
     partition = Partition((*kept, *late), indices)
     clients = {name: client for name, client in data.items() if name in members}
     clients |= {name: _untested(own) for name, own in late.items()}
-    colours = experiment.colours
+    images = experiment.images
     return replace(
         experiment,
         train=Dataset(experiment.train.name, features, labels),
@@ -141,22 +142,22 @@ def _with_members(
         heterogeneity=describe(partition, labels),
         clients=clients,
         federation=opened(experiment.config, clients, experiment.test, in_memory=True),
-        colours=replace(colours, clients={n: c for n, c in colours.clients.items() if n in kept}),
+        images=replace(images, clients={n: c for n, c in images.clients.items() if n in kept}),
     )
 
 
 def _untested(samples: Dataset) -> ClientData:
     """Who joins later has nothing held out."""
-    return ClientData(samples.features, samples.labels, samples.features[:0], samples.labels[:0])
+    return ClientData(samples.samples, samples.samples.first(0))
 
 
 # -- from the uploads ------------------------------------------------------------------------------
 
 
-def _of_uploads(folder: RunFolder, head: Any, model: LinearHead) -> SeedResult:
-    """What can be told without anybody's samples."""
+def _of_uploads(folder: RunFolder, head: Head, model: LinearHead) -> SeedResult:
+    """The result as far as it is known without anybody's samples."""
     config, sum_, members = folder.config, folder.load_total(head), tuple(folder.members())
-    made = config.partition or Named(name="natural")
+    made = config.partition or NamedSettings(name="natural")
     before = {row.client: row for row in folder.client_rows()}
     rows = tuple(_client_row(folder, head, name, before.get(name)) for name in members)
     sizes = [row.samples for row in rows if row.samples is not None]
@@ -191,7 +192,7 @@ def _of_uploads(folder: RunFolder, head: Any, model: LinearHead) -> SeedResult:
 
 
 def _client_row(
-    folder: RunFolder, head: Any, name: str, before: ClientSummary | None
+    folder: RunFolder, head: Head, name: str, before: ClientSummary | None
 ) -> ClientSummary:
     """From a client's own upload or, where it was not kept, what was known of it before."""
     path, known = folder.upload_path(name), before or ClientSummary(name)

@@ -1,8 +1,9 @@
 """Pipelines as runs: one in its own folder, or several on the same splits beside each other.
 
 A run of one pipeline and one seed is a folder. Several pipelines are folders 01, 02, … in a root,
-several seeds folders seed-0, seed-1, … within. What is finished there is read and not run again, so
-that a comparison is resumed and extended by saying it again.
+several seeds folders seed-0, seed-1, … within; the run of a single seed moves into such a folder
+when more are wanted. What is finished there is read and not run again, so that a comparison is
+resumed and extended by saying it again.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
 from headstart.pipeline import outcome
 from headstart.pipeline.config import RunConfig, parsed
-from headstart.pipeline.context import ModelState, PipelineContext, Point
+from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
+from headstart.pipeline.private import check_private, public, with_budget
+from headstart.privacy.differential import Private
 from headstart.progress import Progress, silent
 from headstart.report import write_report
-from headstart.results import RunResult, SeedResult
+from headstart.results import Point, RunResult, SeedResult
 from headstart.writers import writer
 
 REPORTED = 30.0  # seconds after which the report of what is finished so far is made anew
@@ -45,7 +48,9 @@ def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
         check_network(context)
     elif pipeline.init.name == "none":
         raise HeadstartError("pipeline: expected a head or a training, got none")
+    check_private(context.config, pipeline)
     state = ModelState()
+    context.trainings.clear()
     for phase in pipeline.phases:
         state = phase.check(context, state)
 
@@ -116,9 +121,11 @@ def simulate(
         seconds=seconds,
         clients=outcome.client_rows(experiment, context, state.method),
         reveals=outcome.reveals(
-            [client.labels for client in experiment.clients.values()], context.dimension
+            [client.samples.labels for client in experiment.clients.values()], context.dimension
         ),
     )
+    if isinstance(context.federation, Private):
+        return public(result, context.federation.plan), state, context
     return _beside_pooled(experiment, context, state, result), state, context
 
 
@@ -126,7 +133,8 @@ def _beside_pooled(
     experiment: Experiment, context: PipelineContext, state: ModelState, result: SeedResult
 ) -> SeedResult:
     """Of a head that nothing followed: pooled data, message sizes, the path of λ."""
-    if not context.arriving or result.head is None:
+    method = state.method
+    if not context.arriving or result.head is None or method is None:
         return result
     found = outcome.pooled(experiment, state)
     if found and found.digest and result.head.digest != found.digest:
@@ -134,11 +142,10 @@ def _beside_pooled(
             f"{result.head.name}: the federated total is not that of the pooled data; the kept "
             "uploads are of other samples"
         )
-    total = context.total
     head = replace(
         result.head,
-        sizes=outcome.message_sizes(experiment, state.method),
-        path=outcome.ridge_path(state.method, total),
+        sizes=outcome.message_sizes(experiment, method),
+        path=outcome.ridge_path(method, context.total),
     )
     return replace(result, head=head, pooled=found)
 
@@ -173,8 +180,8 @@ def compare(
 ) -> tuple[RunResult, ...]:
     """Every pipeline with every seed, a folder each; one report of all in `path`.
 
-    Seeds are `config.seed` and those that follow it. Nothing is written before everything that was
-    asked for is known to be possible. `data`: samples in memory, instead of the configuration's.
+    Seeds are `config.seed` and those that follow it. Nothing is written before all of it is
+    known to be possible. `data`: samples in memory, instead of the configuration's.
     """
     root = Path(path)
     for place in (root, *root.glob("[0-9][0-9]*"), *root.glob("**/seed-*")):
@@ -184,15 +191,17 @@ def compare(
         need_extras(pipeline, config)
     numbers = range(config.seed, config.seed + _at_least_one(seeds))
     cells = list(_cells(said, numbers, root))
-    if cells[0].path != root and (root / "config.yaml").exists():
+    if len(said) > 1 and (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
+    held = _held_seeds(cells) if len(numbers) > 1 else {}
     experiments = Experiments(config, progress, data)
     for cell in cells:
         experiment = experiments[cell.seed]
         check_pipeline(experiment.context(), cell.pipeline)
-        RunFolder(cell.path).check(
-            configured(experiment, cell.pipeline), experiments.digest(cell.seed)
-        )
+        place = cell.path.parent if held.get(cell.path.parent) == cell.seed else cell.path
+        RunFolder(place).check(configured(experiment, cell.pipeline), experiments.digest(cell.seed))
+    for place, seed in held.items():
+        _move_to_seed_folder(place, seed)
     found: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in said}
     reported = time.monotonic()
     for cell in cells:
@@ -273,6 +282,32 @@ def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> I
             yield Cell(pipeline, seed, own / f"seed-{seed}" if len(seeds) > 1 else own)
 
 
+def _held_seeds(cells: Sequence[Cell]) -> dict[Path, int]:
+    """Folders that hold a run of one seed themselves where several are wanted, and that seed."""
+    found: dict[Path, int] = {}
+    for place in dict.fromkeys(cell.path.parent for cell in cells):
+        if (place / "config.yaml").exists():
+            found[place] = RunFolder(place).config.seed
+            if (place / f"seed-{found[place]}").is_dir():  # a move that was cut short
+                _move_to_seed_folder(place, found.pop(place))
+    for place, seed in found.items():
+        if seed not in [cell.seed for cell in cells]:
+            raise HeadstartError(
+                f"output: {place} holds a run of seed {seed}; ask for seeds with that one among "
+                "them, or name a new folder"
+            )
+    return found
+
+
+def _move_to_seed_folder(place: Path, seed: int) -> None:
+    """Make the run that a folder holds the first of several; what was moved stays moved."""
+    inner = place / f"seed-{seed}"
+    inner.mkdir(exist_ok=True)
+    for item in sorted(place.iterdir(), key=lambda item: item.name == "config.yaml"):
+        if not item.name.startswith("seed-"):
+            item.rename(inner / item.name)  # config.yaml last: until then the move is unfinished
+
+
 class Experiments:
     """The experiment of each seed, made when it is needed; one is kept."""
 
@@ -338,8 +373,13 @@ def configured(experiment: Experiment, pipeline: Pipeline) -> RunConfig:
 
 
 def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> Federation | None:
-    """Messages of a head that nothing follows are kept, for late clients and for forgetting."""
+    """Messages of a head that nothing follows are kept, for late clients and for forgetting.
+
+    Of a private run its releases are, and what they cost.
+    """
     config = experiment.config
+    if config.private is not None:
+        return with_budget(experiment.federation, folder.path)
     alone = len(pipeline.phases) == 1 and not config.network and pipeline.init.name != "none"
     if not alone or not config.keep_uploads or config.federation.grouped:
         return None
@@ -354,24 +394,24 @@ def save(
     if state.spec is None or state.spec.network is None:
         head = linear_head(context, state)
         head.provenance["extractor"] = context.extractor
-        context.colours.note(head.provenance)
-        if context.total is not None:
+        context.images.note(head.provenance)
+        if context.total is not None and not isinstance(context.federation, Private):
             folder.save_total(context.total, context.dimension, context.messages)
         head.save(folder.path / "model.safetensors")
     else:
-        state.save(folder.path / "model.safetensors", context.colours.plain())
+        state.save(folder.path / "model.safetensors", context.images.plain())
     folder.save_result(result)
 
 
 def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:
-    """Metric writers that were asked for, as one."""
+    """The configuration's metric writers, as one."""
     writers = [writer(name, path) for name in config.writers]
 
     def watch(point: Point) -> None:
         for each in writers:
-            for key, value in point.items():
+            for key, value in point.values().items():
                 if key not in ("phase", "round") and value is not None:
-                    each.scalar(f"phase {point['phase']}/{key}", value, point["round"])
+                    each.scalar(f"phase {point.phase}/{key}", value, point.round)
 
     def close() -> None:
         for each in writers:

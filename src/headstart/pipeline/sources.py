@@ -23,7 +23,7 @@ class Source:
     def __call__(self) -> ClientData:
         images = self.extractor or holds_images(self.path)
         found = read(self.path, extraction=Extraction(self.extractor) if images else None)
-        return ClientData(found.data.features, found.data.labels)
+        return ClientData(found.data.samples)
 
 
 def folders(root: str | Path, extractor: str | None = None) -> dict[str, Source]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from headstart.gradient.loop import Outside, Plan, begin, rounds
 from headstart.gradient.recipe import Part, Recipe
 from headstart.gradient.refit import RunningTotal, can_refit, extractor_arrays, refit
 from headstart.gradient.steps import Job
+from headstart.heads.base import Head
 from headstart.pipeline import init_head
-from headstart.pipeline.checkpoint import Saved
+from headstart.pipeline.checkpoint import SavedTraining
 from headstart.pipeline.context import ModelState, PipelineContext
 from headstart.pipeline.phases import FineTune, InitHead, Phase
-from headstart.pipeline.rates import rate_scale
 
 BATCH, ROUNDS = 50, 50
 ALIASES = {"lr": "rate", "local_momentum": "momentum"}  # a server has a momentum too
@@ -32,12 +32,14 @@ def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelSta
     spec = context.spec(None)
     job, _ = planned(context, replace(state, spec=spec), phase)
     _ = job.names  # which refuses a part that this model has not
+    context.trainings.append(settings_of(job))
     head = phase.refit if isinstance(phase, FineTune) else None
     if head is not None:
         if not context.config.network:
             raise HeadstartError("refit: expected an extractor that trains, got features")
-        init_head.check(head, context, state)
+        method = init_head.check(head, context, state).method
         can_refit(heads.make(head.name))
+        state = replace(state, method=method)
     return _after(replace(state, spec=spec), phase, job)
 
 
@@ -47,14 +49,18 @@ def trainable(context: PipelineContext, state: ModelState) -> ModelState:
 
 
 def run(
-    phase: Phase, context: PipelineContext, state: ModelState, number: int, resume: Saved | None
+    phase: Phase,
+    context: PipelineContext,
+    state: ModelState,
+    number: int,
+    resume: SavedTraining | None,
 ) -> ModelState:
     """Rounds of an algorithm; the model that is evaluated is the one that goes on."""
     state = trainable(context, state)
     job, plan = planned(context, state, phase)
     context.personal = None  # what OLL gave before is not what this will give
     federation, every = context.federation, context.config.evaluate_every
-    refitted = Refitted.of(phase, context, state, resume)
+    refitted = HeadRefit.of(phase, context, state, resume)
     if resume is None:
         federation.begin_training(f"{number} {phase.name}")
         if job.recipe.directions:
@@ -68,7 +74,8 @@ def run(
     def save() -> None:
         if context.checkpoint:
             made, running = context.progress_made(), refitted.running if refitted else None
-            context.checkpoint.save(number, where, federation.snapshot(), made, running)
+            snapshot = federation.snapshot()
+            context.checkpoint.save(SavedTraining(number, where, snapshot, made, running))
 
     if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
         save()
@@ -90,8 +97,8 @@ def run(
         if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
             save()
         context.progress(str(phase), where.round, plan.rounds)
-    at = context.curve[-1]["phase"], context.curve[-1]["round"]
-    if where.round < plan.rounds and at != (number, where.round):  # stopped early
+    last_point = context.curve[-1].phase, context.curve[-1].round
+    if where.round < plan.rounds and last_point != (number, where.round):  # stopped early
         context.point(number, where.round, context.accuracy(now) if whole else None)
     if refitted is not None:
         now = refitted.finished(now)
@@ -105,14 +112,14 @@ def _after(state: ModelState, phase: Phase, job: Job) -> ModelState:
 
 
 def diagnosing(context: PipelineContext, plan: Plan) -> Outside | None:
-    """The rounds that are evaluated are also diagnosed, if that is asked for."""
+    """The rounds that are evaluated are also diagnosed, where `diagnostics` is set."""
     if not context.config.diagnostics or not len(context.outside["outside/labels"]):
         return None
     every = context.config.evaluate_every
 
     def outside(round_: int) -> Arrays | None:
-        asked = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
-        return context.outside if asked else None
+        evaluated = round_ + 1 == plan.rounds or (round_ + 1) % every == 0
+        return context.outside if evaluated else None
 
     return outside
 
@@ -130,7 +137,7 @@ def directed(state: ModelState) -> ModelState:
 
 
 def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[Job, Plan]:
-    """The settings of a phase, told apart: the algorithm's, the clients' training, the plan's."""
+    """Return the job and the plan that a phase's settings say; unknown settings are refused."""
     config = context.config
     own = gradient.settings_of(phase.name)
     rest: dict[str, Any] = dict(phase.settings)
@@ -162,6 +169,25 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
         )
     assert state.spec is not None
     return Job(phase.name, state.spec, training, part, settings), plan
+
+
+def settings_of(job: Job) -> dict[str, Any]:
+    """The settings of a training, defaults too, as the notation says them."""
+    said = {field: name for name, field in ALIASES.items()}
+    training = {said.get(key, key): value for key, value in asdict(job.training).items()}
+    return {**training, **(job.settings or {})}
+
+
+def rate_scale(state: ModelState, part: str) -> float:
+    """By what a method's own rates (0.1) are multiplied: 0.1 after a closed-form head, 0.1 by OLL.
+
+    A head that trains alone after a closed form takes the second tenth in any case (FedCOF's linear
+    probing, 0.001): at the temperature T of a closed-form head, a step on its logits is larger by
+    1/T². A frame (ETF) knows nothing of the features: what trains towards it begins anew.
+    """
+    if state.method is None or state.data_free:
+        return 0.1 if state.oll else 1.0
+    return 0.01 if part == "head" or state.oll else 0.1
 
 
 def trained_part(context: PipelineContext, phase: Phase) -> Part:
@@ -214,21 +240,21 @@ def _taken(settings: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
 # -- Fed3R-FT --------------------------------------------------------------------------------------
 
 
-class Refitted:
+class HeadRefit:
     """A head solved anew after every round, from the sum of what each client last sent.
 
     As published the sum begins with nothing, and grows with the clients that are sampled. After an
     initial head of the same kind it begins with the very sums that head was solved from.
     """
 
-    def __init__(self, context: PipelineContext, method: Any, running: RunningTotal) -> None:
+    def __init__(self, context: PipelineContext, method: Head, running: RunningTotal) -> None:
         self.context, self.method, self.running = context, method, running
         self.sent = 0  # bytes up in the last round
 
     @classmethod
     def of(
-        cls, phase: Phase, context: PipelineContext, state: ModelState, resume: Saved | None
-    ) -> Refitted | None:
+        cls, phase: Phase, context: PipelineContext, state: ModelState, resume: SavedTraining | None
+    ) -> HeadRefit | None:
         head = phase.refit if isinstance(phase, FineTune) else None
         if head is None:
             return None
@@ -292,7 +318,7 @@ class Refitted:
         return replace(now, method=self.method, head=head, spec=spec)
 
 
-def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Any:
+def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Head:
     """The initial head's own method where it is the same kind said the same way."""
     settings = dict(head.settings)
     own = state.method

@@ -1,9 +1,6 @@
-"""Secure sums: a server learns what a group of clients adds up to, and nothing else of any of them.
+"""What a server can learn of a client: secure sums hide it in a group, noise bounds it.
 
-docs/secure.md says what that protects against and what not. Needs `cryptography` (X25519, HKDF,
-ChaCha20, Ed25519) and `pycryptodome` (Shamir's shares).
+docs/secure.md and docs/differential.md say what each protects against and what not. Secure sums
+need `cryptography` (X25519, HKDF, ChaCha20, Ed25519) and `pycryptodome` (Shamir's shares); noise
+needs nothing.
 """
-
-from headstart.optional import check
-
-check("secure")

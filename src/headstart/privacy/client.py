@@ -67,6 +67,7 @@ class Client:
         self._stages = [s for s in STAGES if terms.signed or s != "confirm"]
         self._done = 0  # stages answered
         self._aborted = False
+        self._entropy = entropy
         self._keys: Keys | None = Keys.draw(entropy)
         self._roster: dict[int, bytes] = {}  # U1: everybody's public keys
         self._held: dict[int, bytes] = {}  # shares of U2, mine among them
@@ -230,13 +231,22 @@ class Client:
             peer = self._roster[at][:32]
             self._held[at] = crypto.unseal(keys.seal, peer, self._context, at, self._me, sealed)
         self._enter(self._held)
-        vector = self._terms.layout.flatten(self._statistic)
+        vector = self._vector()
         add_mask(vector, crypto.self_key(keys.seed, self._context, self._me))
         for at in senders:
             peer = self._roster[at][32:64]
             key = crypto.pair_key(keys.mask, peer, self._context, self._me, at)
             add_mask(vector, key, 1 if self._me < at else -1)
         return encode("secure-mask", self._terms, {"vector": vector.view(np.int64)})
+
+    def _vector(self) -> NDArray[np.uint64]:
+        """My numbers; with this member's share of the noise, drawn here and nowhere kept."""
+        terms, layout = self._terms, self._terms.layout
+        if terms.noise is None:
+            return layout.flatten(self._statistic)
+        numbers = terms.noise.vector(layout, self._statistic)
+        noisy = terms.noise.added(layout, numbers, self._entropy, shares=terms.honest)
+        return noisy.view(np.uint64)
 
     def _confirm(self, arrays: Arrays, _: Keys) -> bytes:
         """Sign the survivors, so that a server cannot tell members of different ones."""

@@ -11,6 +11,9 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import headstart.privacy.secure  # noqa: F401  # names the extra that is missing
+
+# isort: split
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey

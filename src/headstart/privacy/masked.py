@@ -21,10 +21,12 @@ from headstart.privacy.client import Client
 from headstart.privacy.groups import RoundHistory
 from headstart.privacy.layout import Layout
 from headstart.privacy.refusals import Abort
+from headstart.privacy.sensitivity import Noise
 from headstart.privacy.server import Server
 from headstart.privacy.terms import Policy, Terms
+from headstart.privacy.unit_sums import rows_of, without_noise
 
-MASKED = ("measure", "counts")  # steps whose answers are sums of whole numbers
+MASKED = ("measure", "counts", "unit-sums")  # steps whose answers are sums of whole numbers
 Group = tuple[str, ...]
 # Who vanishes before answering, of those asked at a stage of a round: (number, stage, asked).
 Vanish = Callable[[int, str, Sequence[str]], Collection[str]]
@@ -68,8 +70,9 @@ class Masked:
     """Rounds of `size` clients, each once; one answer a round: the sum, opened by its members.
 
     `classes` is the list agreed beforehand; a client with another class is an error. Statistics
-    must be exact sums. A last group too small for the policy joins the one before. Who leaves in
-    mid-round is left out; so is a whole group when too few remain. `lost` says who, and why.
+    must be exact sums; noise that a step asks for is added by the members, in shares. A last group
+    too small for the policy joins the one before. Who leaves in mid-round is left out; so is a
+    whole group when too few remain. `lost` says who, and why.
     """
 
     inner: Federation
@@ -113,17 +116,27 @@ class Masked:
                 "rows", f"secure sum: {kind.__name__} are rows, not sums; no mask hides them"
             )
         names = self.clients if cohort is None else cohort
+        plain, noise = without_noise(step)
+        classes = rows_of(step.params) if step.name == "unit-sums" else self.classes
         for number, group in enumerate(self.groups(names)):
-            found = self._round(number, list(self.inner.answers(step, broadcast, group)))
+            answers = list(self.inner.answers(plain, broadcast, group))
+            found = self._round(number, answers, classes, noise)
             if found is not None:
                 yield found
 
-    def _round(self, number: int, answers: Sequence[Answer]) -> Answer | None:
+    @property
+    def least_survivors(self) -> int:
+        """The fewest members whose sum is opened."""
+        return min(self.policy.floor(len(group)) for group in self.groups(self.clients))
+
+    def _round(
+        self, number: int, answers: Sequence[Answer], classes: ArrayLike, noise: Noise | None
+    ) -> Answer | None:
         own = {name: answer.statistic for answer in answers for name in answer.clients}
         if len(own) != len(answers):
             raise DataError("secure: expected an answer of each client, got sums")
-        layout = Layout.of(next(iter(own.values())), self.classes)
-        terms = Terms.plan(own, layout, threshold=self.policy.floor(len(own)))
+        layout = Layout.of(next(iter(own.values())), classes)
+        terms = Terms.plan(own, layout, threshold=self.policy.floor(len(own)), noise=noise)
         server = Server(terms, earlier=self.opened, least=self.policy.group)
         members = {
             name: Client(name, terms, answer, policy=self.policy, history=self._history(name))

@@ -5,6 +5,9 @@ Every key is derived for one use (one pair, one round), so the nonce is zero.
 
 from __future__ import annotations
 
+import headstart.privacy.secure  # noqa: F401  # names the extra that is missing
+
+# isort: split
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray

@@ -15,6 +15,8 @@ CODES = {
     "threshold": "a threshold below the client's own floor",
     "group": "a group below the client's minimum",
     "differencing": "a sum whose difference to earlier ones would show too few clients",
+    "noise": "less noise than the client wants, or noise that does not fit the sum",
+    "budget": "a release beyond the privacy budget, or one that was cut short",
     # of the lists and messages within it
     "round": "a message of another round",
     "unknown": "an id that does not belong there",

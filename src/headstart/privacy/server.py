@@ -14,6 +14,7 @@ import numpy as np
 from headstart.privacy import keys as crypto
 from headstart.privacy import shares
 from headstart.privacy.groups import check_sums
+from headstart.privacy.layout import Layout
 from headstart.privacy.masks import add_mask
 from headstart.privacy.messages import (
     FROM_CLIENT,
@@ -222,9 +223,15 @@ class Server:
             if crypto.public_of(key) != self._roster[at][32:64]:
                 raise self._false_share(at)
             self._take_away_pairs(at, key)
-        most = self._terms.samples * len(self._survivors)
-        self._total = self._terms.layout.restore(self._sum, most)
+        self._total = self._opened(self._terms.layout)
         return {}
+
+    def _opened(self, layout: Layout) -> Any:
+        """The statistic of the sum; one with noise is checked for its range alone."""
+        noise, members = self._terms.noise, len(self._survivors)
+        if noise is None:
+            return layout.restore(self._sum, self._terms.samples * members)
+        return noise.restored(layout, self._sum.view(np.int64), members / self._terms.honest)
 
     def _combined(self, name: str, place: int) -> bytes:
         given = {at: arrays[name][place].tobytes() for at, arrays in self._came.items()}

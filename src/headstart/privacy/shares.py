@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import headstart.privacy.secure  # noqa: F401  # names the extra that is missing
+
+# isort: split
 from Crypto.Protocol.SecretSharing import Shamir
 
 from headstart.privacy.refusals import Abort

@@ -16,6 +16,7 @@ from headstart.labels import as_labels
 from headstart.privacy import layout as layouts
 from headstart.privacy.layout import Layout
 from headstart.privacy.refusals import Abort
+from headstart.privacy.sensitivity import Noise
 from headstart.statistics import wire
 from headstart.statistics.wire import Field, Limits, Schema
 
@@ -30,6 +31,7 @@ _SCHEMA: dict[str, Schema] = {
         "threshold": Field(("I64",), ()),
         "samples": Field(("I64",), ()),
         "signed": Field(("I64",), ()),
+        "noise": Field(("U8",), ("J",), optional=True),  # JSON
         **layouts.SCHEMA,
     }
 }
@@ -45,7 +47,9 @@ class Terms:
     """One round: its id, the group as planned, who must stay, what is added, how much of it.
 
     `samples` caps those of one member, so that no sum of all can overflow. A `signed` round has
-    one stage more: members sign their keys and the list of survivors.
+    one stage more: members sign their keys and the list of survivors. With `noise` every member
+    adds its share of it: so many of them as must be in the sum, less those who may collude, have
+    all of it together.
     """
 
     round: bytes
@@ -54,6 +58,7 @@ class Terms:
     layout: Layout
     samples: int
     signed: bool = False
+    noise: Noise | None = None
 
     def __post_init__(self) -> None:
         n = len(self.members)
@@ -75,6 +80,23 @@ class Terms:
                 f"samples: expected 1 to {self.layout.most_samples // n} a member of {n}, so that "
                 f"sums stay within 62 bits, got {self.samples}",
             )
+        if self.noise is not None:
+            self._check_noise(self.noise)
+
+    def _check_noise(self, noise: Noise) -> None:
+        noise.check(self.layout)
+        if noise.colluding is None or self.honest < 1:
+            raise Abort(
+                "terms",
+                f"colluding: expected fewer than the threshold of {self.threshold}, "
+                f"got {noise.colluding}",
+            )
+        noise.check_room(len(self.members) / self.honest)
+
+    @property
+    def honest(self) -> int:
+        """Members of a sum who keep their shares of the noise: together they have all of it."""
+        return self.threshold - ((self.noise and self.noise.colluding) or 0)
 
     @classmethod
     def plan(
@@ -86,6 +108,7 @@ class Terms:
         samples: int | None = None,
         signed: bool = False,
         round_id: bytes | None = None,
+        noise: Noise | None = None,
     ) -> Terms:
         """A new round of these members; what is not said is chosen: see `threshold_for`."""
         names = tuple(sorted(members))
@@ -97,6 +120,7 @@ class Terms:
             layout,
             most if samples is None else samples,
             signed,
+            noise,
         )
 
     @cached_property
@@ -117,6 +141,7 @@ class Terms:
                 "samples": np.array(self.samples, np.int64),
                 "signed": np.array(self.signed, np.int64),
                 **self.layout.to_arrays(),
+                **({"noise": np.frombuffer(self.noise.to_text(), np.uint8)} if self.noise else {}),
             },
         )
 
@@ -133,6 +158,7 @@ class Terms:
             Layout.from_arrays(arrays),
             int(arrays["samples"]),
             bool(arrays["signed"]),
+            Noise.from_text(arrays["noise"].tobytes()) if "noise" in arrays else None,
         )
 
 
@@ -143,16 +169,21 @@ class Policy:
     `group`: the fewest members whose sum it joins, at every stage and in every difference of sums.
     `share`: a threshold must be above this part of the group; never below one half, where a server
     could have both secrets of a client from two halves of the group.
+    `mu`: the most that one unit of its data may move a sum by, in deviations of the noise; None: it
+    joins sums without noise as well.
     """
 
     group: int = 3
     share: float = 2 / 3
+    mu: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, int) or self.group < 2:
             raise HeadstartError(f"group: expected at least 2 members, got {self.group!r}")
         if not isinstance(self.share, (int, float)) or not 0.5 <= self.share < 1:
             raise HeadstartError(f"share: expected a number from 0.5 to 1, got {self.share!r}")
+        if self.mu is not None and not (isinstance(self.mu, (int, float)) and self.mu > 0):
+            raise HeadstartError(f"mu: expected a number above 0, got {self.mu!r}")
 
     def floor(self, members: int) -> int:
         """The lowest threshold for so many members."""
@@ -167,6 +198,9 @@ class Policy:
                 f"threshold: expected at least {self.floor(n)} of {n} members, "
                 f"got {terms.threshold}",
             )
+        found = terms.noise.unit_mu if terms.noise else math.inf
+        if self.mu is not None and found > self.mu * (1 + 1e-9):
+            raise Abort("noise", f"noise: expected μ of at most {self.mu:g}, got {found:g}")
 
     def check_group(self, members: int) -> None:
         if members < self.group:

@@ -1,6 +1,6 @@
 """Axes, legends and colours that the figures share.
 
-Colours are those of Okabe and Ito (told apart with any colour vision); dashes differ too.
+Colours are those of Okabe and Ito (distinct with any colour vision); dashes differ too.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.errors import HeadstartError
 from headstart.report.format import Write, count, flops, size
 from headstart.report.pipeline_labels import legend, short
 from headstart.results import (
@@ -52,7 +53,9 @@ class Entry:
 def make_entries(
     results: Sequence[RunResult], labels: Sequence[str] | None = None
 ) -> tuple[list[Entry], list[str]]:
-    """The results with their labels, and the settings that all trainings share."""
+    """The results with their labels, and the settings that all trainings share; refuses none."""
+    if not results:
+        raise HeadstartError("results: expected at least one to report, got none")
     names, shared = short([result.pipeline for result in results])
     if labels is not None:
         names, shared = list(labels), []

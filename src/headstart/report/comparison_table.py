@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from headstart.data.shift import CHANNELS
+from headstart.data.augment.domain_shift import CHANNELS
 from headstart.report import format
 from headstart.report.comparison_metrics import (
     MEASURES,
@@ -180,7 +180,7 @@ def _values(read: Read, entries: Sequence[Entry]) -> list[Estimate | None]:
 
 
 def pipeline_table(entries: Sequence[Entry]) -> Table:
-    """Every pipeline a row; the best of a column marked."""
+    """A pipeline per row; the best of a column marked."""
     shown = columns(entries)
     groups: list[tuple[str, int]] = []
     for column in shown:
@@ -253,7 +253,7 @@ def _aimed(entries: Sequence[Entry], aim: float, key: str) -> list[Cell]:
 
 
 def text_table(entries: Sequence[Entry], brief: bool = False) -> Table:
-    """A pipeline a row, for terminals (`brief`) and files; there, deviations have columns."""
+    """A pipeline per row, for terminals (`brief`) and files; there, deviations have columns."""
     header, cells = [], []
     for column in columns(entries):
         if not column.header or (brief and not column.brief):

@@ -197,8 +197,8 @@ def accuracy_by_epoch(figure: Figure, entries: Sequence[Entry]) -> str:
     made = _side_by_side(figure, entries, panels, "epoch", "accuracy")
     for axes in made:
         axis.percents(axes.yaxis)
-    shown = "Accuracy at home after each epoch: own test part, own classes outside, other classes"
-    return shown if made else ""
+    parts = "own test part, own classes outside, other classes"
+    return f"Accuracy of local fine-tuning after each epoch: {parts}" if made else ""
 
 
 # -- features and the head -------------------------------------------------------------------------

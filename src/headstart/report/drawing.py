@@ -108,8 +108,8 @@ def drawn(
 def _styled(name: str) -> Iterator[None]:
     from matplotlib import style
 
-    looks: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
-    with style.context(looks), warnings.catch_warnings():
+    layers: Any = ["default", {**_STYLE, "svg.hashsalt": name}]
+    with style.context(layers), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # the browser may have it
         yield
 

@@ -14,7 +14,7 @@ from headstart.report.axis import COLOURS
 from headstart.report.comparison_metrics import Entry, mean_series, spent
 from headstart.report.drawing import INK, drawn
 from headstart.report.format import name, power, round_size, short
-from headstart.results import Confusion, Estimate, HeadSummary, RunResult, SeedResult
+from headstart.results import Confusion, HeadSummary, RunResult, SeedResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
         look = {**axis.line(entry.at), "linewidth": 2.4 if entry is first else 1.5}
         axis.curve(axes, _early(curve), label=name(entry.legend, 30), **look)
     shown = np.concatenate([curve[:, 1] for _, curve in curves])
-    pooled = pooled_accuracy(first.result)
+    pooled = first.result.pooled_accuracy
     if pooled is not None:
         label = name(f"{first.legend}, pooled data", 38)
         axes.axhline(pooled, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=label)
@@ -51,10 +51,6 @@ def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
     axis.uploads(axes, max(curve[-1, 0] for _, curve in curves))
     axes.set_ylabel("test accuracy")
     return "Test accuracy of each pipeline's head after each upload"
-
-
-def pooled_accuracy(result: RunResult) -> Estimate | None:
-    return result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None)
 
 
 def _arrived(run: SeedResult) -> dict[int, float]:
@@ -103,9 +99,9 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
     counts = counts[np.lexsort((-counts.max(axis=1), best, counts.sum(axis=1) == 0))]
     shown = _gathered(_gathered(counts, COLUMNS, 0), LINES, 1).T
     axes, most = figure.add_subplot(), max(shown.max(), 10)
-    looks: dict[str, Any] = {"aspect": "auto", "interpolation": "none"}
+    style: dict[str, Any] = {"aspect": "auto", "interpolation": "none"}
     seen = np.ma.masked_less_equal(shown, 0)
-    image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **looks)
+    image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **style)
     bar = axis.colour_bar(figure, axes, image, "samples")
     axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, room=1.0)
     axis.bare(axes)

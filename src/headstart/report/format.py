@@ -56,7 +56,7 @@ def size(count: float, spread: float | None = None) -> str:
 
 
 def flops(count: float, spread: float | None = None) -> str:
-    """FLOPs the same way, their unit left to the words around: 3.10 G."""
+    """FLOPs the same way, their unit left to the text around: 3.10 G."""
     return _united(count, spread, "")
 
 

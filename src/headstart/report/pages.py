@@ -1,6 +1,6 @@
 """The report: one HTML file for one result or many, no scripts, no links, the same bytes each time.
 
-What a page shows is chosen by what its results hold; its words are in `templates/`.
+What a page shows is chosen by what its results hold; its text is in `templates/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headstart.results import RunResult
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MANY = 16  # curves: more cannot be told apart
+MANY = 16  # curves: more cannot be distinguished
 
 
 def page(
@@ -49,7 +49,7 @@ def page(
     `labels` are other names for the results, `grid` tables that stand above all; without a title
     it says what was compared.
     """
-    entries, shared = _entries(results, labels)
+    entries, shared = make_entries(results, labels)
     return _render(entries, shared, _drawings(entries), title, grid)
 
 
@@ -74,7 +74,7 @@ def write_report(
     grid: Sequence[Table] = (),
 ) -> None:
     """Write report.html; beside it each figure as SVG and PDF, and the numbers as CSV."""
-    entries, shared = _entries(results, labels)
+    entries, shared = make_entries(results, labels)
     drawings = _drawings(entries)
     _keep_only(folder / "figures", drawings)
     for drawing in drawings.values():
@@ -87,14 +87,6 @@ def write_report(
             (folder / file).unlink(missing_ok=True)
     html = _render(entries, shared, drawings, title, grid)
     write_bytes(folder / "report.html", html.encode())
-
-
-def _entries(
-    results: Sequence[RunResult], labels: Sequence[str] | None
-) -> tuple[list[Entry], list[str]]:
-    if not results:
-        raise HeadstartError("results: expected at least one to report, got none")
-    return make_entries(results, labels)
 
 
 def _keep_only(folder: Path, drawings: dict[str, Drawing]) -> None:
@@ -142,6 +134,7 @@ def _render(
         "models": models_of(entries[:1]),
         "bits": sections.same_bits(entries),
         "reveals": sections.reveals(entries),
+        "promises": sections.promises(entries),
         "failures": [failure for run in runs_of(entries) for failure in run.failures],
         "differing": summary.differing(entries),
         "common": summary.common(entries),

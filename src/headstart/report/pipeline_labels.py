@@ -34,7 +34,7 @@ def _settings(inside: str | None) -> list[str]:
 
 
 def legend(labels: Sequence[str], limit: int = _LEGEND) -> list[str]:
-    """Labels for a legend, numbered where they were too long to be told apart."""
+    """Labels for a legend, numbered where they were too long to be distinguished."""
     full = [name(label, 1000) for label in labels]
     if max(map(len, full), default=0) <= limit and len(set(full)) == len(full):
         return full

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headstart.evaluate import Scores
 from headstart.report.comparison_metrics import Entry, OwnModel, Read, paired
 from headstart.report.comparison_table import Cell, Table
 from headstart.report.figures import CELLS, COLUMNS, LINES, group
@@ -20,17 +21,12 @@ def _texts(*values: str) -> list[Cell]:
     return [Cell(value) for value in values]
 
 
-def _accuracy(run: SeedResult) -> float | None:
-    return run.accuracy
-
-
-def _personal(run: SeedResult) -> float | None:
-    return run.personal.weighted() if run.personal else None
-
-
 def paired_table(entries: Sequence[Entry]) -> Table | None:
     """Every pipeline against the first, seed by seed."""
-    reads: dict[str, Read] = {"Accuracy": _accuracy, "Personal accuracy": _personal}
+    reads: dict[str, Read] = {
+        "Accuracy": lambda run: run.accuracy,
+        "Personal accuracy": lambda run: run.personal_accuracy,
+    }
     groups = []
     rows: list[tuple[str, list[Cell]]] = [(entry.label, []) for entry in entries[1:]]
     for title, read in reads.items():
@@ -115,16 +111,16 @@ def errors(entries: Sequence[Entry]) -> Errors | None:
     if found is None:
         return None
     entry, confusion = found
-    matrix, names = np.array(confusion.matrix), [name(one, 40) for one in confusion.classes]
-    wrong = matrix - np.diag(np.diagonal(matrix))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:10]
-    rows = []
-    for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True):
-        if wrong[i, j]:
-            share = percent(wrong[i, j] / matrix[i].sum())
-            rows.append((f"{names[i]} → {names[j]}", _texts(plain(int(wrong[i, j])), share)))
+    scores = Scores(np.array(confusion.classes), np.array(confusion.matrix))
+    rows = [
+        (
+            f"{name(mistake.true, 40)} → {name(mistake.predicted, 40)}",
+            _texts(plain(mistake.samples), percent(mistake.share)),
+        )
+        for mistake in scores.worst_pairs(10)
+    ]
     pairs = Table("True → predicted", ["samples", "of the class"], rows)
-    return Errors(entry.label, group(len(matrix), CELLS), pairs)
+    return Errors(entry.label, group(len(confusion.classes), CELLS), pairs)
 
 
 # -- who holds what --------------------------------------------------------------------------------
@@ -190,7 +186,20 @@ def same_bits(entries: Sequence[Entry]) -> list[Bits]:
     return [bits for _, bits in found if not bits.same] or [bits for first, bits in found if first]
 
 
-class Revealed(NamedTuple):
+class Promise(NamedTuple):
+    """What differential privacy promises of a pipeline's head, fact by fact."""
+
+    label: str
+    facts: tuple[tuple[str, str], ...]
+
+
+def promises(entries: Sequence[Entry]) -> list[Promise]:
+    """Of every private pipeline, its first seed's; another seed is another release."""
+    said = ((entry.label, entry.first.privacy) for entry in entries)
+    return [Promise(label, privacy.facts) for label, privacy in said if privacy]
+
+
+class DisclosureCount(NamedTuple):
     """Of how many clients something can be read, and of which share of all."""
 
     what: str
@@ -198,7 +207,7 @@ class Revealed(NamedTuple):
     share: float | None
 
 
-def reveals(entries: Sequence[Entry]) -> list[Revealed]:
+def reveals(entries: Sequence[Entry]) -> list[DisclosureCount]:
     """What messages say more than a client may wish, of the first result that knows."""
     entry = next((one for one in entries if one.first.reveals), None)
     found = []
@@ -208,5 +217,5 @@ def reveals(entries: Sequence[Entry]) -> list[Revealed]:
             for one in (key, "clients")
         )
         share = clients / every if every and key != "clients" else None
-        found.append(Revealed(name(key).capitalize(), clients, share))
+        found.append(DisclosureCount(name(key).capitalize(), clients, share))
     return found

@@ -20,8 +20,8 @@ def _once(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(text for text in texts if text))
 
 
-class Compared(NamedTuple):
-    """The words of title and first sentence; of results that differ, all of theirs."""
+class ComparisonSummary(NamedTuple):
+    """The texts of title and introduction; of results that differ, all of theirs."""
 
     pipelines: list[str]
     data: str
@@ -38,18 +38,18 @@ class Compared(NamedTuple):
         return f"{', '.join(self.pipelines)} on {self.data}: {about}"
 
 
-def compared(entries: Sequence[Entry]) -> Compared:
+def compared(entries: Sequence[Entry]) -> ComparisonSummary:
     def all_of(read: Callable[[SeedResult], str]) -> str:
         return " or ".join(_once(read(entry.first) for entry in entries))
 
     clients, seeds = all_of(lambda run: count(len(run.split.clients))), len(entries[0].result.runs)
-    return Compared(
+    return ComparisonSummary(
         pipelines=_named([name(entry.label) for entry in entries]),
         data=all_of(lambda run: name(run.data.name, 60)),
         samples=all_of(lambda run: plain(run.data.samples)),
         tested=all_of(lambda run: plain(run.data.test or "")),
         clients=f"{clients} client{'s' * (clients != '1')}",
-        split=all_of(lambda run: split_words(run.split)),
+        split=all_of(lambda run: split_text(run.split)),
         seeds=f"{seeds} seeds" if seeds > 1 else "",
     )
 
@@ -62,7 +62,7 @@ def _named(labels: Sequence[str]) -> list[str]:
     return [*labels[:shown], *([f"{more} more pipeline{'s' * (more > 1)}"] if more else [])]
 
 
-def split_words(split: SplitSummary) -> str:
+def split_text(split: SplitSummary) -> str:
     """Dirichlet 0.1; shards (shards_per_client 2); natural."""
     rest = {key: value for key, value in split.settings.items() if key != "clients"}
     if set(rest) == {"alpha"}:
@@ -100,7 +100,7 @@ class Means(NamedTuple):
 def means(result: RunResult) -> Means:
     return Means(
         result.over_seeds(lambda run: run.balanced_accuracy),
-        result.over_seeds(lambda run: run.pooled.accuracy if run.pooled else None),
+        result.pooled_accuracy,
         result.over_seeds(lambda run: run.head.bytes_per_client if run.head else None),
         result.over_seeds(lambda run: run.head.formula_bytes_per_client if run.head else None),
         result.over_seeds(lambda run: run.data.samples),
@@ -179,8 +179,12 @@ def _images(run: SeedResult) -> str:
             f"Images are shifted by δ = {plain(run.data.shift)}: clients, and test images, fall "
             "into three groups in which red, green or blue is that much stronger."
         )
-    if run.data.augment:
+    names = (run.data.augment or "").split(", ")
+    if "fedrdn" in names:
         found.append("FedRDN normalizes training images with the channels of a random client.")
+    others = [name for name in names if name not in ("", "fedrdn")]
+    if others:
+        found.append(f"Training images are augmented: {', '.join(others)}.")
     return " ".join(found)
 
 
@@ -226,5 +230,5 @@ def differing(entries: Sequence[Entry]) -> Table | None:
 
 def footer(entries: Sequence[Entry]) -> str:
     run = max(runs_of(entries), key=lambda run: run.created)
-    words = f"Headstart {name(run.version, 40)}".strip()
-    return f"{words}, results of {name(run.created, 40)}." if run.created else f"{words}."
+    text = f"Headstart {name(run.version, 40)}".strip()
+    return f"{text}, results of {name(run.created, 40)}." if run.created else f"{text}."

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headstart.data.backbones.catalogue import register_network
+from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.gradient.engine import Training
@@ -36,7 +37,7 @@ class testing_scale(nn.Module):
         self.scale = nn.Parameter(torch.tensor([1.5]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[:, :1, 0, 0] * self.scale
+        return x.flatten(1)[:, :1] * self.scale
 
 
 @register_network(dimension=2)
@@ -48,35 +49,34 @@ class testing_turn(nn.Module):
         self.turn = nn.Parameter(torch.tensor([[0.9, -0.4, 0.3], [0.2, 0.7, -0.5]]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[:, :, 0, 0] @ self.turn.T
+        return x.flatten(1) @ self.turn.T
 
 
 def vectors(
     sizes: Sequence[int], dimension: int = 3, classes: int = 3, seed: int = 0, tests: int = 0
 ) -> dict[str, ClientData]:
-    """Clients with features drawn around a centre a class; `tests` more samples to test each."""
+    """Clients with features drawn around a centre per class; `tests` more samples to test each."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, dimension))
     data = {}
     for k, n in enumerate(sizes):
         y = rng.integers(classes, size=n + tests)
         x = (centres[y] + rng.normal(size=(n + tests, dimension))).astype(np.float32)
-        own = (x[n:], y[n:]) if tests else (None, None)
-        data[f"c{k:02d}"] = ClientData(x[:n], y[:n], *own)
+        own = ArraySamples(x[n:], y[n:]) if tests else None
+        data[f"c{k:02d}"] = ClientData(ArraySamples(x[:n], y[:n]), own)
     return data
 
 
 def images(
     sizes: Sequence[int], side: int = 8, classes: int = 3, seed: int = 0
 ) -> dict[str, ClientData]:
-    """Clients with images of noise."""
+    """Clients with images of noise, n×3×h×w bytes."""
     rng = np.random.default_rng(seed)
-    return {
-        f"c{k:02d}": ClientData(
-            rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8), rng.integers(classes, size=n)
-        )
-        for k, n in enumerate(sizes)
-    }
+    data = {}
+    for k, n in enumerate(sizes):
+        x = rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8).transpose(0, 3, 1, 2)
+        data[f"c{k:02d}"] = ClientData(ArraySamples(x, rng.integers(classes, size=n)))
+    return data
 
 
 def fresh(data: Clients) -> dict[str, ClientData]:
@@ -108,6 +108,11 @@ def everything(state: State, memories: Memories) -> Arrays:
         **{f"server/{k}/{n}": a for k, tree in state.server.items() for n, a in tree.items()},
         **{f"{who}/{k}": a for who, own in memories.items() for k, a in own.items()},
     }
+
+
+def identical(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Whether two mappings hold the same arrays, bit for bit."""
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
 
 
 def assert_same(

@@ -1,4 +1,4 @@
-"""What every head promises, a function a promise; each takes a head and fails aloud."""
+"""What every head promises, one function per promise, which takes a head."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from headstart.data.datasets import load
 from headstart.errors import DataError, HeadstartError, SolveError
 from headstart.heads import make, name_of
+from headstart.heads.base import Head
 from headstart.heads.base import settings as settings_of
 from headstart.heads.linear import LinearHead
 from headstart.statistics.base import PRECISIONS, total
@@ -63,7 +64,7 @@ def federations(draw: st.DrawFn) -> list[Client]:
     return [(z, y.astype(kind)) for z, y in found]
 
 
-def measure(head: Any, clients: Sequence[Client], **how: Any) -> list[Any]:
+def measure(head: Head, clients: Sequence[Client], **how: Any) -> list[Any]:
     return [head.measure(z, y, secret=b"client %d" % k, **how) for k, (z, y) in enumerate(clients)]
 
 
@@ -124,7 +125,7 @@ def same_digest(left: Any, right: Any, said: str) -> None:
     require(left.digest() == right.digest(), f"{said}: the digests differ")
 
 
-def solved(head: Any, stat: Any, dimension: int, said: str) -> LinearHead | None:
+def solved(head: Head, stat: Any, dimension: int, said: str) -> LinearHead | None:
     """A head, or None where the method says it cannot (never a NaN, never another exception)."""
     try:
         model = head.solve(stat)
@@ -146,7 +147,7 @@ def _each_mode() -> Iterator[tuple[str, dict[str, Any]]]:
 # -- sums ------------------------------------------------------------------------------------------
 
 
-def order_of_clients_in_exact_mode(head: Any) -> None:
+def order_of_clients_in_exact_mode(head: Head) -> None:
     """The order of clients does not move a bit of an exact total."""
 
     @quick
@@ -162,7 +163,7 @@ def order_of_clients_in_exact_mode(head: Any) -> None:
     holds()
 
 
-def order_of_clients(head: Any) -> None:
+def order_of_clients(head: Head) -> None:
     """The order of clients does not move a head."""
     clients = make_clients()
     stats, (z, _) = measure(head, clients), pooled(clients)
@@ -170,7 +171,7 @@ def order_of_clients(head: Any) -> None:
     near(head.solve(total(stats[::-1])).scores(z), scores, "scores of reversed clients", atol=1e-7)
 
 
-def splits_in_exact_mode(head: Any) -> None:
+def splits_in_exact_mode(head: Head) -> None:
     """Any split gives the bits of the pooled data in exact mode, through bytes."""
 
     @quick
@@ -187,7 +188,7 @@ def splits_in_exact_mode(head: Any) -> None:
     holds()
 
 
-def splits(head: Any) -> None:
+def splits(head: Head) -> None:
     """Any split solves to the head of the pooled data."""
     z, y = pooled(make_clients())
     expected = head.solve(head.measure(z, y))
@@ -199,7 +200,7 @@ def splits(head: Any) -> None:
         near(found.bias, expected.bias, "bias", rtol=1e-6, atol=1e-6)
 
 
-def removal(head: Any) -> None:
+def removal(head: Head) -> None:
     """A client taken out is a client that never joined."""
     clients = make_clients()
     clients.append((clients[-1][0][:3], np.array([9, 9, 9])))  # a class only it has
@@ -213,7 +214,7 @@ def removal(head: Any) -> None:
     alike(total(floats) - floats[3], total(floats[:3] + floats[4:]), 1e-12, "without client 3")
 
 
-def removal_of_everybody(head: Any) -> None:
+def removal_of_everybody(head: Head) -> None:
     """Everybody taken out leaves a total of empty clients."""
     for kind in (np.int64, np.str_):
         clients = [(z, y.astype(kind)) for z, y in make_clients((0, 3, 20))]
@@ -225,7 +226,7 @@ def removal_of_everybody(head: Any) -> None:
         same_digest(left - never, never, "nothing without nothing")
 
 
-def removal_of_an_empty_client(head: Any) -> None:
+def removal_of_an_empty_client(head: Head) -> None:
     """An empty client can be taken out of any total."""
     z, y = pooled(make_clients())
     whole = head.measure(z, y.astype(str), exact=True)
@@ -233,7 +234,7 @@ def removal_of_an_empty_client(head: Any) -> None:
     same_digest(left, whole, "a total without an empty client")
 
 
-def removal_of_strangers(head: Any) -> None:
+def removal_of_strangers(head: Head) -> None:
     """Only a part of the sum can be subtracted."""
     z, y = pooled(make_clients())
     whole = head.measure(z, y, exact=True)
@@ -248,7 +249,7 @@ def removal_of_strangers(head: Any) -> None:
         refuses(functools.partial(operator.sub, whole, stranger), DataError, name, "subtract")
 
 
-def unlike_statistics(head: Any) -> None:
+def unlike_statistics(head: Head) -> None:
     """Statistics of other modes, labels, bounds or dimensions do not add."""
     z, y = one_client(9)
     mine = head.measure(z, y, exact=True)
@@ -267,7 +268,7 @@ def unlike_statistics(head: Any) -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def messages_keep_their_precision(head: Any) -> None:
+def messages_keep_their_precision(head: Head) -> None:
     """A message keeps what its precision promises, as bytes and as arrays."""
     for n in (0, 1, 5, 11, 60):
         stat = head.measure(*one_client(n), secret=b"s")
@@ -279,7 +280,7 @@ def messages_keep_their_precision(head: Any) -> None:
             alike(stat, copy, TOLERANCE[precision], f"{said}, as arrays")
 
 
-def messages_can_be_sent_on(head: Any) -> None:
+def messages_can_be_sent_on(head: Head) -> None:
     """A relay decodes at one precision and encodes at another: the coarser one's error, no more."""
     for n in (5, 60):
         stat = head.measure(*one_client(n), secret=b"s")
@@ -291,7 +292,7 @@ def messages_can_be_sent_on(head: Any) -> None:
                 alike(stat, again, allowed, f"{n} samples at {first}, then at {second}")
 
 
-def totals_can_be_saved(head: Any) -> None:
+def totals_can_be_saved(head: Head) -> None:
     """A total of rounded uploads, which is not quite that of any dataset, is saved and read."""
     for name, clients in _awkward_totals().items():
         for precision in PRECISIONS:
@@ -319,7 +320,7 @@ def _awkward_totals() -> dict[str, list[Client]]:
     }
 
 
-def exact_messages_lose_nothing(head: Any) -> None:
+def exact_messages_lose_nothing(head: Head) -> None:
     """An exact statistic comes back bit for bit, and is not sent at a coarser precision."""
 
     @quick
@@ -336,7 +337,7 @@ def exact_messages_lose_nothing(head: Any) -> None:
     holds()
 
 
-def retries_send_the_same_bytes(head: Any) -> None:
+def retries_send_the_same_bytes(head: Head) -> None:
     """The same samples and secret give the same message."""
     for mode, how in _each_mode():
         for n in (4, 60):
@@ -346,7 +347,7 @@ def retries_send_the_same_bytes(head: Any) -> None:
                 require(same, f"{mode}, {n} samples at {precision}: the bytes differ")
 
 
-def looking_changes_nothing(head: Any) -> None:
+def looking_changes_nothing(head: Head) -> None:
     """Looking at a statistic, or solving from it, does not change its message."""
     for mode, how in _each_mode():
         for n in (4, 60):
@@ -358,7 +359,7 @@ def looking_changes_nothing(head: Any) -> None:
             require(stat.to_bytes() == before, f"{mode}, {n} samples: the bytes differ")
 
 
-def order_of_samples(head: Any) -> None:
+def order_of_samples(head: Head) -> None:
     """The order of samples does not move a byte, nor do zeros of either sign."""
     rng = np.random.default_rng(5)
     for mode, how in _each_mode():
@@ -379,7 +380,7 @@ def order_of_samples(head: Any) -> None:
 # -- awkward clients -------------------------------------------------------------------------------
 
 
-def awkward_clients(head: Any) -> None:
+def awkward_clients(head: Head) -> None:
     """Empty clients, one sample, one class, a class that appears later, text labels: they add."""
     rng = np.random.default_rng(6)
     labels: list[list[str]] = [[], ["a"], ["b"] * 5, ["c", "a"], [], ["a", "b", "c"] * 9]
@@ -392,7 +393,7 @@ def awkward_clients(head: Any) -> None:
         require(grown.classes.tolist() == every, f"{mode}: expected the late classes in order")
         require(grown.samples == running.samples + 4, f"{mode}: expected four samples more")
         model = solved(head, grown, 6, mode)
-        if getattr(head, "blind", False):  # a frame needs as many dimensions as classes
+        if getattr(head, "data_free", False):  # a frame needs as many dimensions as classes
             continue
         require(model is not None, f"{mode}: expected a head of these clients")
         if model is not None:
@@ -401,7 +402,7 @@ def awkward_clients(head: Any) -> None:
             require(said <= set(every), f"{mode}: expected predictions among the classes")
 
 
-def one_class(head: Any) -> None:
+def one_class(head: Head) -> None:
     """One class in all is no crash: it is predicted, or the head says that it cannot."""
     rng = np.random.default_rng(7)
     stat = total(measure(head, [(rng.normal(size=(5, 6)), np.array([3] * 5))] * 2))
@@ -411,7 +412,7 @@ def one_class(head: Any) -> None:
         require(said == [3] * 4, f"expected the only class, got {said}")
 
 
-def degenerate_features(head: Any) -> None:
+def degenerate_features(head: Head) -> None:
     """No NaN from constant, collinear, tiny, huge, missing or duplicate features."""
     for name, (z, y) in _degenerate().items():
         for mode, how in _each_mode():
@@ -436,7 +437,7 @@ def _degenerate() -> dict[str, Client]:
         "a class all zero": (z * (y > 0)[:, None], y),
         "duplicates": (np.tile(z[:1], (30, 1)), y),
         "d > n": (z[:4], y[:4]),
-        "a sample a class": (z[:3], y[:3]),
+        "a sample per class": (z[:3], y[:3]),
         "one sample": (z[:1], y[:1]),
         "collinear": (z[:, :1] @ np.arange(1.0, 7.0)[None, :], y),
         "tiny": (z * 1e-6, y),
@@ -445,7 +446,7 @@ def _degenerate() -> dict[str, Client]:
     }
 
 
-def nothing_from_nothing(head: Any) -> None:
+def nothing_from_nothing(head: Head) -> None:
     """From no samples nothing is solved, and a `SolveError` says so."""
     for mode, how in _each_mode():
         stat = head.measure(np.zeros((0, 6)), [], **how)
@@ -459,7 +460,7 @@ def nothing_from_nothing(head: Any) -> None:
 # -- files and bad inputs --------------------------------------------------------------------------
 
 
-def saved_heads(head: Any) -> None:
+def saved_heads(head: Head) -> None:
     """A saved head is the head, and says by which method, settings and total it was made."""
     name, z = name_of(head), np.random.default_rng(0).normal(size=(20, 12))
     require(make(name, settings_of(head)) == head, "expected the same head of name and settings")
@@ -509,7 +510,7 @@ BAD: dict[str, tuple[Any, Any, str]] = {
 }
 
 
-def bad_inputs(head: Any) -> None:
+def bad_inputs(head: Head) -> None:
     """Bad features and labels are refused, and the error names the argument."""
     for name, (features, labels, argument) in BAD.items():
         for mode, how in _each_mode():
@@ -517,7 +518,7 @@ def bad_inputs(head: Any) -> None:
             refuses(work, HeadstartError, f"{name}, {mode}", argument)
 
 
-def features_beyond_the_bound(head: Any) -> None:
+def features_beyond_the_bound(head: Head) -> None:
     """In exact mode features beyond the bound are refused, and so is a bound that is none."""
     for bound in (10.0, -1.0):
         work = functools.partial(head.measure, GOOD, [0, 1, 0, 1], exact=True, bound=bound)
@@ -553,6 +554,6 @@ OF_SUMS: tuple[Check, ...] = (
 )
 
 
-def checks_of(head: Any) -> tuple[Check, ...]:
+def checks_of(head: Head) -> tuple[Check, ...]:
     """What this head promises: one over sums also any split, and removal."""
     return OF_ANY + (OF_SUMS if head.statistic.is_sum else ())

@@ -1,4 +1,4 @@
-"""What every training method promises, a function a promise; each takes a case and fails aloud."""
+"""What every training method promises, one function per promise, which takes a case."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from headstart.testing.federations import (
     assert_same,
     everything,
     fresh,
+    identical,
     images,
     run,
     vectors,
@@ -181,7 +182,7 @@ class Filled(Scattered):
     """A federation that leaves clients without samples alone."""
 
     def total(self, step: Step, broadcast: Any = None, cohort: Sequence[str] = ()) -> Any:
-        filled = [who for who in cohort if len(self.data[who].labels)]
+        filled = [who for who in cohort if len(self.data[who].samples)]
         require(len(filled) < len(cohort), "expected a client without samples here")
         return self.inner.total(step, broadcast, filled)
 
@@ -209,9 +210,7 @@ def seeds(case: Case) -> None:
         "clients": run(job, data, plan, seed=3),
     }
     for what, other in others.items():
-        found = everything(*other)
-        same = found.keys() == first.keys()
-        same = same and all(np.array_equal(found[key], array) for key, array in first.items())
+        same = identical(everything(*other), first)
         require(not same, f"another seed of the {what} changes nothing")
 
 
@@ -233,9 +232,7 @@ def interruptions(case: Case) -> None:
         require(found == wanted, f"interrupted: {key}: expected {wanted!r}, got {found!r}")
     if job.recipe.memory or job.recipe.personal:
         lost = everything(*run(job, data, plan, state=halfway))
-        same = lost.keys() == whole.keys()
-        same = same and all(np.array_equal(lost[key], whole[key]) for key in whole)
-        require(not same, "the memories that the method declares change nothing")
+        require(not identical(lost, whole), "the memories that the method declares change nothing")
 
 
 # -- numbers that are none -------------------------------------------------------------------------
@@ -277,9 +274,9 @@ def upload(
     server: dict[str, Any] = dict(state.server)
     if job.recipe.ahead:
         server["gradient"] = {n: state.params[n] * 0 for n in job.names.steered}
-    told = {name: server[name] for name in job.recipe.tells}
-    words = steps.broadcast(job, state.params, told, np.arange(job.spec.classes))
-    (answer,) = Simulator(data).answers(steps.update(job, state.round), words, [who])
+    state_sent = {name: server[name] for name in job.recipe.tells}
+    broadcast = steps.broadcast(job, state.params, state_sent, np.arange(job.spec.classes))
+    (answer,) = Simulator(data).answers(steps.update(job, state.round), broadcast, [who])
     assert answer.payload is not None
     return answer.statistic, answer.payload
 

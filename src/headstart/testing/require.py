@@ -9,7 +9,7 @@ import numpy as np
 
 
 def require(condition: object, said: str) -> None:
-    """Fail with these words unless the condition holds."""
+    """Fail with this text unless the condition holds."""
     if not condition:
         raise AssertionError(said)
 

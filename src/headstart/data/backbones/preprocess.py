@@ -70,14 +70,26 @@ class Preprocess:
 
     def into(self, image: Image.Image, out: NDArray[np.float32]) -> None:
         """The same, written to a place that is there: fresh memory costs more than the pixels."""
-        try:
-            planes = _central(self._resize(as_rgb(image)), self.size, self.size).split()
-        except (OSError, SyntaxError) as error:  # how Pillow reports a damaged file
-            raise DataError(f"image: cannot be decoded: {error}") from error
+        planes = self.resized(image).split()
         for place, plane, mean, std in zip(out, planes, self.mean, self.std, strict=True):
             # (x/255 − mean)/std with one product and one sum, plane by plane
             np.multiply(np.asarray(plane), np.float32(1 / (255 * std)), out=place)
             place -= np.float32(mean / std)
+
+    def resized(self, image: Image.Image) -> Image.Image:
+        """The `size`×`size` colours of an image, before they are normalized."""
+        try:
+            return _central(self._resize(as_rgb(image)), self.size, self.size)
+        except (OSError, SyntaxError) as error:  # how Pillow reports a damaged file
+            raise DataError(f"image: cannot be decoded: {error}") from error
+
+    def part(self, image: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
+        """`size`×`size` colours of the part of an RGB image in a box, of whatever proportions."""
+        return image.resize((self.size, self.size), self._filter, box)
+
+    @property
+    def _filter(self) -> Any:
+        return getattr(require("PIL.Image").Resampling, self.interpolation.upper())
 
     def _resize(self, image: Image.Image) -> Image.Image:
         most = _WIDEST * min(image.size)
@@ -85,8 +97,7 @@ class Preprocess:
         longer = int(self.resize * max(image.size) / min(image.size))
         upright = image.width <= image.height
         size = (self.resize, longer) if upright else (longer, self.resize)
-        filters = require("PIL.Image").Resampling
-        return image.resize(size, getattr(filters, self.interpolation.upper()))
+        return image.resize(size, self._filter)
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -3,42 +3,42 @@
     clientapp = "headstart.deploy.flower.client:app"
 
 What a node has is in its own configuration (`node.toml`). Its secret, so that a retry sends the
-same bytes, and what it remembers of a training are in private files: Flower's state of a node ends
-with the run.
+same bytes, what it remembers of a training and which questions it has answered are in private
+files: Flower's state of a node ends with the run.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
 from headstart.deploy.admission import UploadRejected, check_small_client
+from headstart.deploy.flower.budget import KINDS, Budget, charged, jobs_of, mark, network_of
 from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, paths, told
-from headstart.deploy.private import SECRET_BYTES, kept_secret, private_folder
+from headstart.deploy.private import kept_secret, private_folder
 from headstart.errors import HeadstartError
+from headstart.federation.disclosure import FEWEST
 from headstart.federation.protocol import Arrays, ClientData, Step, perform, step_kind
-from headstart.files import write_bytes, write_text
+from headstart.files import PRIVATE, write_bytes, write_text
 from headstart.registry import digest_of, load_plugin, read_plugin
 from headstart.statistics import wire
 from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
-_OWN, _STATE = "headstart.own", "headstart.memories"
-_MEMORIES = "memories"
+_MEMORIES, _MEMORIES_FILE = "memories", "memories.safetensors"
 
 _ADVICE = (
     "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
@@ -64,7 +64,7 @@ def answer(message: Message, context: Context) -> Reply:
             return Reply(name, nonce=nonce)
         load_plugins(node, question.plugins)
         samples = own_samples(node)
-        payload = work(question, question.step, samples.client, node, context)
+        payload = work(question, question.step, samples.client, node)
         return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:
         log.error("headstart: %s", error)
@@ -111,28 +111,28 @@ def own_samples(node: NodeSettings) -> Samples:
         raise _untold("data", error) from None
 
 
-def work(
-    question: Question, step: Step, client: ClientData, node: NodeSettings, context: Context
-) -> bytes:
-    """The bytes of the answer to a step; what the client is to remember is put in its state."""
+def work(question: Question, step: Step, client: ClientData, node: NodeSettings) -> bytes:
+    """The bytes of the answer to a step; what the client is to remember is put in its folder."""
+    may_train(step, node)
     may_send(step, client, node)
-    memories = remembered(node, context)
+    folder = own_folder(node)
+    memories = remembered(folder)
     before = memories.at(question)
-    own = ClientData(
-        client.features,
-        client.labels,
-        client.test_features,
-        client.test_labels,
-        secret(node, context),
-        dict(before),
-    )
-    with threads.for_size(len(own.labels)):
+    own = ClientData(client.samples, client.test, kept_secret(folder / "secret"), dict(before))
+    if kind := charged(step):  # on the disk before a number is computed
+        budget = Budget(folder, {name: getattr(node, name) for name in KINDS})
+        budget.spend(kind, mark(question, step, own))
+    with threads.for_size(len(own.samples)):
         found = perform(step, own, question.broadcast)
         data = encoded(found, question.precision)
     changed = any(before.get(key) is not array for key, array in own.memory.items())
     if question.training and (changed or memories.training != question.training):
-        remember(memories.after(question, own.memory), node, context)
+        remember(memories.after(question, own.memory), folder)
     return data
+
+
+def own_folder(node: NodeSettings) -> Path:
+    return private_folder(Path(node.folder).expanduser())
 
 
 def encoded(found: Summable, precision: str | None) -> bytes:
@@ -140,31 +140,46 @@ def encoded(found: Summable, precision: str | None) -> bytes:
     return found.to_bytes(None if getattr(found, "lattice", None) else precision)
 
 
+def may_train(step: Step, node: NodeSettings) -> None:
+    """Refuse (`train`) to look through a network that a server sends, unless its part was agreed.
+
+    Whoever chooses the network chooses what of each sample its answers show.
+    """
+    if not network_of(step):
+        return
+    part = "model" if any(job["train"] == "model" for job in jobs_of(step)) else "extractor"
+    if node.train not in ("model", part):
+        raise UploadRejected(
+            "train",
+            f"train: this node agreed that the {node.train} trains, got a question through a "
+            f"network of the server's ({part}). Its owner sets train in node.toml",
+        )
+
+
 def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
     """Sums of few samples show them; the owner decides, and the default is no."""
-    shows = step_kind(step.name).discloses
+    kind = step_kind(step.name)
+    shows = kind.discloses
     if not shows or step.silent:
         return
+    tested = 0 if client.test is None else len(client.test)
+    if kind.tests and 0 < tested < FEWEST and not node.small:
+        raise UploadRejected(
+            "small",
+            f"client: not sent, since it tests on {tested} samples (fewer than {FEWEST}) and "
+            f"{shows}. {_ADVICE}",
+        )
     asked = step.params
     shown = check_small_client(
-        client.labels,
+        client.samples.labels,
         heads.make(asked["head"], dict(asked["settings"])) if "head" in asked else None,
-        client.features.shape[1],
+        client.samples.shape[0],
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,
     )
     for leak in shown:
         log.warning("headstart: what is sent shows %s", leak.text)
-
-
-def secret(node: NodeSettings, context: Context) -> bytes:
-    """This node's own: in its private folder, or in its state for as long as the node runs."""
-    if node.folder:
-        return kept_secret(private_folder(Path(node.folder).expanduser()) / "secret")
-    if _OWN not in context.state.config_records:
-        context.state[_OWN] = ConfigRecord({"secret": secrets.token_bytes(SECRET_BYTES)})
-    return bytes(context.state.config_records[_OWN]["secret"])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,33 +234,20 @@ class Memories:
         return cls(**about, now=places["now"], before=places["before"])
 
 
-def remembered(node: NodeSettings, context: Context) -> Memories:
-    """In the node's private folder, which outlives a run; or in its state of this run."""
-    if node.folder:
-        path = _memories_path(node)
-        return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
-    kept = context.state.config_records.get(_STATE)
-    return Memories() if kept is None else Memories.from_bytes(bytes(kept["bytes"]))  # type: ignore[arg-type]
+def remembered(folder: Path) -> Memories:
+    path = folder / _MEMORIES_FILE
+    return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
 
 
-def remember(memories: Memories, node: NodeSettings, context: Context) -> None:
-    if node.folder:
-        write_bytes(_memories_path(node), memories.to_bytes())
-    else:
-        context.state[_STATE] = ConfigRecord({"bytes": memories.to_bytes()})
-
-
-def _memories_path(node: NodeSettings) -> Path:
-    return private_folder(Path(node.folder).expanduser()) / "memories.safetensors"
+def remember(memories: Memories, folder: Path) -> None:
+    write_bytes(folder / _MEMORIES_FILE, memories.to_bytes(), PRIVATE)
 
 
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:
     """What became of the last upload: to the log and, as a line, to the node's own file."""
     said = json.dumps(dict(news), sort_keys=True)
     log.info("headstart: the server says %s", said)
-    if not node.folder:
-        return
-    path = private_folder(Path(node.folder).expanduser()) / "receipts.jsonl"
+    path = own_folder(node) / "receipts.jsonl"
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if said not in before.splitlines():
-        write_text(path, f"{before}{said}\n")
+        write_text(path, f"{before}{said}\n", PRIVATE)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headstart.deploy.admission import UploadRejected
 from headstart.deploy.flower.federation import FlowerFederation
@@ -114,12 +115,10 @@ class Collection:
             self._failed(found)
             return
         try:
-            begun = bool(self.ledger.members())
-            if not self.registry.same_features(found.extractor, begun=begun):
-                raise UploadRejected(
-                    "extractor", "features: expected those of the others' extractor"
-                )
             contract = self.ledger.contract
+            if not contract.same_features(found.extractor):
+                expected, got = (_called(one) for one in (contract.extractor, found.extractor))
+                raise UploadRejected("extractor", f"features: expected {expected}, got {got}")
             receipt = self.ledger.accept(name, contract.round, contract.round, found.payload)
         except UploadRejected as refused:
             self.federation.news[name] = {"refused": refused.code, "text": str(refused)}
@@ -144,3 +143,10 @@ def tell(federation: FlowerFederation, cohort: Sequence[str]) -> None:
 def due(number: int, last: int) -> bool:
     """Whether to solve after this upload: after each of the first hundred, then every 5% more."""
     return number <= 100 or number >= 1.05 * last
+
+
+def _called(extractor: Mapping[str, Any] | None) -> str:
+    """What made features, as a person recognizes it; a client may have chosen the words."""
+    if extractor is None:
+        return "features as they are"
+    return f"those of {extractor.get('name')!s:.80} (identity {extractor.get('identity')!s:.12}…)"

@@ -1,8 +1,8 @@
 """A federation over Flower's Grid: what the simulator does in a process, done over a network.
 
 Answers are taken as they come, a few at a time, and each goes through the same checks of the wire.
-A client that says nothing by the deadline, fails or refuses is written down and left out: the sum
-is that of the others.
+A client that says nothing by the deadline, fails, refuses, or answers what the step did not promise
+is written down and left out: the sum is that of the others.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,12 @@ from flwr.app import ArrayRecord, Message, MessageType
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from headstart.deploy.admission import Contract
 from headstart.deploy.flower.messages import Question, Reply, packed
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import ClientFailure
 from headstart.errors import DataError, HeadstartError, NoAnswerError, WireError
+from headstart.federation.promises import sound
 from headstart.federation.protocol import (
     Answer,
     Arrays,
@@ -43,10 +45,11 @@ PUSHED = 64  # questions sent at once; what they share is sent once
 class FlowerFederation:
     """Clients on other machines, by name. `nodes`: Flower's number of each.
 
-    `deadline`: seconds that a step may take. `failures`: everything that was expected and did not
-    come, or was refused. `run` tells the trainings of one run from those of another. `turn` counts
-    the questions of a training and `last` holds the turn of each client's last answer, by which a
-    client knows what of its memories the server has not heard of.
+    `deadline`: seconds that a step may take. `contract`: what all answers must fit, beyond what
+    their step promised of them: kind and list of classes, samples, bound. `failures`: everything
+    that was expected and did not come, or was refused. `run` tells the trainings of one run from
+    those of another. `turn` counts the questions of a training and `last` holds the turn of each
+    client's last answer, by which a client knows what of its memories the server has not heard of.
     """
 
     grid: Grid
@@ -55,6 +58,8 @@ class FlowerFederation:
     precision: str | None = None
     limits: Limits = field(default_factory=Limits)
     poll: float = 0.5
+    contract: Contract | None = None
+    samples: Mapping[str, int] = field(default_factory=dict)  # of the uploads that were admitted
     failures: list[ClientFailure] = field(default_factory=list)
     news: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # to go with the next question
     run: str = ""
@@ -177,17 +182,45 @@ class FlowerFederation:
         Bytes down are the method's, as a simulation counts them. (What a client keeps for a
         training goes with every question here.)
         """
+        read = self._read(step, broadcast, cohort)
+        for answer in sound(read, step, broadcast, self._failed, self._limits(step)):
+            self.last[answer.clients[0]] = self.turn
+            yield answer
+
+    def _read(
+        self, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
+    ) -> Iterator[Answer]:
+        """What came of the kind that the step asks for, of classes that were agreed."""
         kind = step_kind(step.name).answer_type(step)
         every, once = broadcast_bytes(step, broadcast or {})
         for name, reply in self.replies(step, broadcast, cohort):
             try:
                 statistic = kind.from_bytes(reply.payload, self.limits)
+                if self.contract is not None and hasattr(statistic, "classes"):
+                    self.contract.check_classes(statistic.classes)
             except WireError as error:
-                self.failures.append(ClientFailure(name, error.code, f"{name}: {error}"))
+                self._failed((name,), error)
                 continue
             down = every if name in self.last else every + once
-            self.last[name] = self.turn
             yield Answer((name,), statistic, len(reply.payload), down, reply.payload)
+
+    def _failed(self, clients: Sequence[str], error: WireError) -> None:
+        for name in clients:
+            self.failures.append(ClientFailure(name, error.code, f"{name}: {error}"))
+
+    def _limits(self, step: Step) -> Callable[[Sequence[str]], Limits]:
+        """What a client was admitted with; its test part, which is not, may be as large as any."""
+        contract, tests = self.contract, step_kind(step.name).tests
+
+        def limits(clients: Sequence[str]) -> Limits:
+            if contract is None:
+                return self.limits
+            (name,) = clients
+            known = {} if tests else self.samples
+            agreed = contract.limits(name)
+            return replace(agreed, samples=known.get(name, agreed.samples))
+
+        return limits
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

@@ -22,6 +22,7 @@ _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes
 VERSION = 2  # of questions and replies
 _TOLD = ("precision", "training", "turn", "last", "news", "nonce")
 _LONGEST = 20_000  # characters about an answer
+OWN_CODES = ("failed", "small", "plugin", "budget", "train")  # with which a client may refuse
 
 
 def packed(broadcast: Arrays) -> ArrayRecord:
@@ -141,4 +142,6 @@ class Reply:
         if not known or not isinstance(extractor, dict | None):
             raise WireError("malformed", "answer: expected its client, code and text")
         client, code, text, nonce = texts
+        if code and code not in OWN_CODES:
+            code = "failed"  # other codes are the server's to give
         return cls(client, bytes(payload), extractor, code, text, nonce)

@@ -101,7 +101,7 @@ def facts(
         ),
         "split": SplitSummary("deployed", {"round": contract.round}, members, summary=summary),
         "clients": tuple(
-            ClientSummary(", ".join(entry.clients), entry.samples, up=entry.size)
+            ClientSummary(", ".join(entry.clients), samples=entry.samples, up=entry.size)
             for entry in entries
         ),
         "reveals": {

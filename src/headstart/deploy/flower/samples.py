@@ -24,6 +24,8 @@ from headstart import __version__
 from headstart.data.datasets import DATASETS, Dataset
 from headstart.data.feature_cache import SETTLED
 from headstart.data.partition import natural, personal_split
+from headstart.data.samples import ArraySamples
+from headstart.deploy.flower.budget import KINDS
 from headstart.deploy.flower.settings import NodeSettings
 from headstart.deploy.private import private_folder, write_private
 from headstart.errors import DataError, HeadstartError
@@ -31,7 +33,8 @@ from headstart.federation.protocol import ClientData
 from headstart.pipeline.inputs import Extraction, holds_images, read
 
 _KEPT = ".kept-samples.npz"
-_NOT_READ = ("folder", "small")  # settings that no sample depends on
+_TRAIN, _TEST = ("features", "labels"), ("test_features", "test_labels")  # arrays of that file
+_NOT_READ = ("folder", "small", "train", *KINDS)  # settings that no sample depends on
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +47,6 @@ class Samples:
 
 def load_samples(node: NodeSettings) -> Samples:
     """Return what was kept, if nothing has changed since; else read the samples and keep them."""
-    if not node.folder:
-        return read_samples(node)
     path = private_folder(Path(node.folder).expanduser()) / _KEPT
     stamps = list(_stamps(node))
     key = _key(node, stamps)
@@ -65,8 +66,8 @@ def read_samples(node: NodeSettings) -> Samples:
     source = node.data if node.data in DATASETS else str(Path(node.data).expanduser())
     found = read(source, node.columns, _extraction(node, source))
     train, test = _parts(_of_client(found.data, node.client), node)
-    tested = (None, None) if test is None else (test.features, test.labels)
-    return Samples(ClientData(train.features, train.labels, *tested), _public(found.extractor))
+    client = ClientData(train.samples, None if test is None else test.samples)
+    return Samples(client, _public(found.extractor))
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -101,9 +102,9 @@ def _key(node: NodeSettings, stamps: list[_Stamp]) -> str:
 def _keep(path: Path, key: str, found: Samples) -> None:
     """An aid, no more: where it cannot be written, samples are read every time."""
     client, buffer = found.client, io.BytesIO()
-    arrays: dict[str, Any] = {"features": client.features, "labels": client.labels}
-    if client.test_features is not None and client.test_labels is not None:
-        arrays |= {"test_features": client.test_features, "test_labels": client.test_labels}
+    arrays: dict[str, Any] = dict(zip(_TRAIN, client.samples.read(), strict=True))
+    if client.test is not None:
+        arrays |= dict(zip(_TEST, client.test.read(), strict=True))
     about = json.dumps({"key": key, "extractor": found.extractor})
     np.savez(buffer, about=np.array(about), **arrays)
     with suppress(HeadstartError):
@@ -121,7 +122,11 @@ def _kept(path: Path, key: str) -> Samples | None:
             arrays = {name: held[name] for name in held.files if name != "about"}
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None
-    return Samples(ClientData(**arrays), about["extractor"])
+    train, test = (
+        ArraySamples(*(arrays[name] for name in names)) if names[0] in arrays else None
+        for names in (_TRAIN, _TEST)
+    )
+    return None if train is None else Samples(ClientData(train, test), about["extractor"])
 
 
 # -- what is read ----------------------------------------------------------------------------------

@@ -38,14 +38,14 @@ from headstart.federation.recorded import Recorded
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, make_config, parsed
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.inputs import Extraction, holds_images, holds_text, read
+from headstart.pipeline.inputs import Extraction, describe, holds_images, holds_text, read
 from headstart.pipeline.outcome import ridge_path, seed_result
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import run_pipeline, save
 from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
-from headstart.results import RunResult, SeedResult
+from headstart.results import Point, RunResult, SeedResult
 from headstart.statistics.wire import Limits
 
 log = logging.getLogger("flwr")
@@ -79,6 +79,7 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
             settings.precision or None,
             Limits(bytes=contract.size_limit, dimension=contract.dimension),
             poll,
+            contract,
             run=run,
             plugins=contract.plugins,
         )
@@ -102,6 +103,10 @@ def opened(settings: ServerSettings, init: InitHead) -> Ledger:
         largest=None if settings.exact else settings.bound,
         norm=settings.norm or known_norm(settings.extractor),
         plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
+        labels=settings.labels,
+        class_list=agreed_classes(settings),
+        new_classes=settings.new_classes,
+        extractor=agreed_extractor(settings),
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
@@ -118,6 +123,44 @@ def opened(settings: ServerSettings, init: InitHead) -> Ledger:
     return ledger
 
 
+def agreed_classes(settings: ServerSettings) -> tuple[int | str, ...]:
+    """The lines of the file of classes, of the agreed kind; none where there is no file."""
+    if not settings.class_list:
+        return ()
+    path = Path(settings.class_list).expanduser()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HeadstartError(f"class-list: cannot read {path}: {error}") from None
+    names = [line.strip() for line in lines if line.strip()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if not names or twice is not None:
+        got = "none" if twice is None else f"{twice!r} twice"
+        raise HeadstartError(f"class-list: expected classes in {path}, one per line, got {got}")
+    if settings.labels == "text":
+        return tuple(names)
+    try:
+        return tuple(int(name) for name in names)
+    except ValueError:
+        raise HeadstartError(
+            f"class-list: expected integers in {path} (labels = integer)"
+        ) from None
+
+
+def agreed_extractor(settings: ServerSettings) -> dict[str, Any] | None:
+    """What is to make everybody's features, as this server makes it; None: they are as they are."""
+    if not (settings.extractor or settings.text):
+        return None
+    how = Extraction(
+        settings.extractor or None,
+        settings.weights or None,
+        text=settings.text or None,
+        views=settings.views or None,
+    )
+    about = describe(how, small=settings.small_images)
+    return {**about, "name": Path(about["name"]).name}  # where it lies here is nobody's agreement
+
+
 class Server:
     """One run on one ledger."""
 
@@ -128,14 +171,12 @@ class Server:
         self.registry = Registry.open(ledger.path / NODES, ledger.index.mark)
         self.registry.leave(ledger.forgotten)
         self.registry.readmit = settings.readmit
-        if not ledger.members():
-            self.registry.begin_again()
         self.output = Output.open(Path(settings.output).expanduser(), ledger.id)
         self.model: LinearHead | None = None
         self._solved_at = 0
         self._unsolved: list[str] = []  # whose uploads came after the last head that was solved
         self._test: Dataset | None = None
-        if settings.test_data and (self.registry.begun or not holds_images(settings.test_data)):
+        if settings.test_data:
             _ = self.test  # what cannot be used is better known before anybody is asked
 
     # -- phase 1: one upload a client ----------------------------------------------------------
@@ -190,27 +231,26 @@ class Server:
 
     @property
     def extractor(self) -> dict[str, Any] | None:
-        """What made the clients' features, by the name it has here."""
-        about, name = self.registry.extractor, self.settings.extractor
-        return {**about, "name": name} if about and name else about
+        """What makes the clients' features, by the name it has here."""
+        about = self.ledger.contract.extractor
+        return None if about is None else {**about, "name": self._extraction(about).network}
+
+    def _extraction(self, about: Mapping[str, Any]) -> Extraction:
+        settings = self.settings
+        named = settings.extractor or str(about["name"])
+        return Extraction(named, settings.weights or None, text=settings.text or None)
 
     @property
     def test(self) -> Dataset | None:
-        """The server's own test samples, through the extractor that the clients' features had."""
+        """The server's own test samples, through the extractor that was agreed."""
         settings, about = self.settings, self.extractor
         if not settings.test_data or self._test is not None:
             return self._test
         source = settings.test_data
         raw = holds_images(source) or holds_text(source, about)
         if raw and about is None:
-            raise DataError(f"test-data: {source} holds no features, but the clients sent theirs")
-        if raw and about and not settings.extractor and not _is_plain(about.get("name")):
-            raise DataError(
-                "extractor: expected the clients' by its name, got "
-                f"{about.get('name')!r}; say in the run's settings which it is here"
-            )
-        weights = settings.weights or None
-        how = Extraction(str(about["name"]), weights) if raw and about else None
+            raise DataError(f"test-data: {source} holds no features, but features were agreed")
+        how = self._extraction(about) if raw and about else None
         data = read(source, settings.columns, how, about=about).data
         if data.dimension != settings.dimension:
             raise DataError(
@@ -247,11 +287,12 @@ class Server:
         there = self._members()
         federation, nodes = self.federation, self.federation.nodes
         federation.nodes = {name: nodes[name] for name in there}
+        federation.samples = {entry.clients[0]: entry.samples for entry in self.ledger.entries()}
         test = self.test
         context = PipelineContext(
             Recorded(federation, LedgerStore(self.ledger)),
             _config(self.settings, pipeline),
-            _no_samples(self.settings.dimension) if test is None else test,
+            (_no_samples(self.settings.dimension) if test is None else test).samples,
             (self.settings.dimension,),
             self.extractor,
             checkpoint=self._checkpoint(pipeline),
@@ -304,9 +345,9 @@ class Server:
         path = self.output.folder.path / "checkpoint.safetensors"
         return Checkpoint(path, 1, hashlib.sha256(what.encode()).hexdigest())
 
-    def _watch(self, point: Mapping[str, Any]) -> None:
-        self._event("point", **point)
-        log.info("headstart: %s", dict(point))
+    def _watch(self, point: Point) -> None:
+        self._event("point", **point.values())
+        log.info("headstart: %s", point.values())
 
     def _event(self, what: str, **facts: Any) -> None:
         self.output.folder.event(what, **facts)
@@ -327,11 +368,6 @@ def _config(settings: ServerSettings, pipeline: Pipeline) -> RunConfig:
             "seed": settings.seed,
         }
     )
-
-
-def _is_plain(name: object) -> bool:
-    """A name, and no path: what a client says opens no file here."""
-    return isinstance(name, str) and name != "" and Path(name).name == name
 
 
 def _no_samples(dimension: int) -> Dataset:

@@ -10,6 +10,7 @@ from headstart.data.table import Columns
 from headstart.errors import HeadstartError
 from headstart.pipeline.config import nearest
 
+PARTS = ("head", "extractor", "model")  # of a model, that may train
 _KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (float, int), "int": (int,)}
 
 
@@ -74,10 +75,15 @@ class ServerSettings(OfTables):
     norm       the largest Euclidean norm of a sample's features (0: any, unless the extractor's is
                known)
     samples    the most of one client (`caps.NAME`: of that client alone), `classes` of all
+    labels     what all labels are: "integer" or "text"
+    class_list a text file on the server with the agreed classes, one per line (none: any, but no
+               client brings more than `new_classes` that nobody else has)
     plugins    files of your own to load, apart by commas; clients must have the same bytes
     readmit    the new name of a node whose client was forgotten, to let its key come again
     test_data  labelled samples of the server's own: accuracy after every upload
-    extractor  the file of the clients' extractor on the server, if it is no published network
+    extractor  the agreed network, by its name or its file on the server (none: samples are
+               features as they are); weights, text, views: as in `headstart fit`
+    small_images  whether images are smaller than what the network takes, and so are not cropped
     personal   also ask every client how the head does at home
     cohort     clients a round of training; evaluate_every: rounds
     """
@@ -97,12 +103,18 @@ class ServerSettings(OfTables):
     precision: str = ""
     samples: int = 100_000
     classes: int = 10_000
+    labels: str = "integer"
+    class_list: str = ""
+    new_classes: int = 1000
     caps: Mapping[str, int] = field(default_factory=dict)
     plugins: str = ""
     readmit: str = ""
     test_data: str = ""
     extractor: str = ""
     weights: str = ""
+    text: str = ""
+    views: str = ""
+    small_images: bool = False
     personal: bool = False
     cohort: int = 10
     evaluate_every: int = 1
@@ -129,11 +141,15 @@ class NodeSettings(OfTables):
 
     client     the name this node was registered under
     data       a folder class/file, or a .csv, .tsv, .parquet or .npz file
-    folder     private: the node's secret, receipts of what it sent, and its samples as read
+    folder     private: the node's secret, receipts of what it sent, its samples as read, and the
+               count of the questions it has answered
     extractor, weights, text, engine, views, skip_corrupt, label, domain, split: as in
                `headstart fit`
     held_out   of its samples, for personal accuracy, if its data do not say which (`split`)
     small      send even where so few samples would be shown (docs/what-statistics-reveal.md)
+    train      the part that may train: "head", or "extractor" or "model", which a server sends
+    measure, calibrate, personal, training: how many different questions of each kind it answers
+               about its samples, for ever (docs/deploy.md)
     plugins    files to load, apart by commas: the only code this node takes from anywhere
     """
 
@@ -149,9 +165,23 @@ class NodeSettings(OfTables):
     held_out: float = 0.0
     seed: int = 0
     small: bool = False
+    train: str = "head"
+    measure: int = 8
+    calibrate: int = 4
+    personal: int = 16
+    training: int = 100
     plugins: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("client", "data"):
+        for name in ("client", "data", "folder"):
             if not getattr(self, name):
                 raise HeadstartError(f"node: {name}: expected it in the node's configuration")
+        if self.train not in PARTS:
+            raise HeadstartError(
+                f"node: train: expected one of {', '.join(PARTS)}, got {self.train!r}"
+            )
+        for name in ("measure", "calibrate", "personal", "training"):
+            if getattr(self, name) < 0:
+                raise HeadstartError(
+                    f"node: {name}: expected a number of questions, got {getattr(self, name)}"
+                )

@@ -1,0 +1,91 @@
+"""A client's samples, read when they are needed: all of them, or a batch.
+
+What `read` returns is what a model takes. Labels, the number of samples and the shape of one are
+known without reading any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.labels import Labels
+
+Positions: TypeAlias = NDArray[np.integer[Any]] | slice
+ALL = slice(None)
+
+
+class Samples(Protocol):
+    """Samples of one client, or of a test set.
+
+    A position is that among these samples: it is what a sample's augmentations are drawn by.
+    """
+
+    @property
+    def labels(self) -> Labels:
+        """The class of each sample."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample, as `read` returns it."""
+
+    def __len__(self) -> int: ...
+
+    def read(
+        self, positions: Positions = ALL, key: bytes | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The samples at these positions, and what a model should say of each.
+
+        With a `key` (a client's secret, the round, the epoch) they are read for training, augmented
+        by what is drawn from the key and the position; without one, as they are tested. What is
+        returned may be the samples' own memory: it is not written to.
+        """
+
+    def relabelled(self, labels: Labels) -> Samples:
+        """The same samples with other names of their classes."""
+
+    def first(self, count: int) -> Samples:
+        """The first so many of them."""
+
+    def content(self) -> Iterator[Any]:
+        """Bytes that are others where the samples are others; labels are not in them."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySamples:
+    """Samples in memory, the first axis of an array; nothing is drawn."""
+
+    features: NDArray[Any]
+    labels: Labels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.features.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(
+        self, positions: Positions = ALL, key: bytes | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.features[positions], self.labels[positions]
+
+    def relabelled(self, labels: Labels) -> ArraySamples:
+        return ArraySamples(self.features, labels)
+
+    def first(self, count: int) -> ArraySamples:
+        return ArraySamples(self.features[:count], self.labels[:count])
+
+    def content(self) -> Iterator[Any]:
+        yield np.ascontiguousarray(self.features).data
+
+
+def blocks(samples: Samples, most: int, numbers: int = 2**22) -> Iterator[slice]:
+    """All positions, at most so many samples and (if one has fewer) so many numbers at a time."""
+    size = max(1, min(most, numbers // max(1, int(np.prod(samples.shape)))))
+    for start in range(0, len(samples), size):
+        yield slice(start, start + size)

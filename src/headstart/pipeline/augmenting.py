@@ -1,0 +1,110 @@
+"""What is done to the images of a run: a domain shift by groups of clients, and augmentations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.data import augment
+from headstart.data.augment import Augmentation
+from headstart.data.augment.domain_shift import groups
+from headstart.data.augment.fedrdn import ChannelStatistics, ChannelTable, collect, middle
+from headstart.data.image_samples import ImageSamples
+from headstart.data.samples import Samples
+from headstart.federation.channels import channels, received_channels
+from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
+from headstart.pipeline.config import RunConfig
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRecord:
+    """The domain of each client and of each outside test image; the augmentations of training.
+
+    `table`: all clients' channels, where an augmentation needs them; `up` and `down`: the bytes
+    that they took, of all clients.
+    """
+
+    shift: float | None = None
+    clients: Mapping[str, str] = field(default_factory=dict)
+    test: NDArray[np.str_] | None = None
+    augment: tuple[str, ...] = ()
+    table: ChannelTable | None = None
+    up: int = 0
+    down: int = 0
+
+    @classmethod
+    def of_shift(cls, delta: float, clients: Sequence[str], tested: int, seed: int) -> ImageRecord:
+        """Three groups of clients, and three of test images."""
+        names = dict(zip(clients, groups(len(clients), seed).tolist(), strict=True))
+        return cls(delta, names, groups(tested, seed))
+
+    def plain(self) -> dict[str, Any] | None:
+        """For results and models; None where images are as they were."""
+        known: dict[str, Any] = {}
+        if self.shift is not None:
+            known |= {"shift": self.shift, "clients": dict(self.clients)}
+        if self.augment:
+            known["augment"] = ", ".join(self.augment)
+        if self.table is not None:
+            pair = middle(self.table)
+            means, deviations = pair.mean.tolist(), pair.deviation.tolist()
+            known["outside"] = {"mean": means, "deviation": deviations}
+        return known or None
+
+    def note(self, provenance: dict[str, Any]) -> None:
+        """Let a head remember that the images it was made from were changed."""
+        if self.shift is not None:
+            provenance["shift"] = self.shift
+
+    def by_domain(self, right: NDArray[np.bool_]) -> dict[str, float] | None:
+        """The accuracy on the outside test images of each domain."""
+        if self.test is None:
+            return None
+        names = sorted(set(self.test.tolist()))
+        return {name: float(right[self.test == name].mean()) for name in names}
+
+
+def augmented(
+    config: RunConfig, clients: Mapping[str, ClientData], test: Samples, record: ImageRecord
+) -> tuple[dict[str, ClientData], Samples, ImageRecord]:
+    """Clients and test set that read their images as the configuration's augmentations say.
+
+    Where one needs the channels of clients they are asked for, and all are handed to all. A
+    client's own pair is that of its training part; what no client holds takes the mean of all.
+    """
+    made = [augment.make(one.name, one.settings) for one in config.augment or ()]
+    record = replace(record, augment=tuple(one.name for one in made))
+    own: dict[str, ChannelStatistics] = {}
+    if any(one.channels for one in made):
+        answers = list(Simulator(clients, config.seed).answers(channels()))
+        own = {answer.clients[0]: received_channels(answer.statistic.values) for answer in answers}
+        table = collect(own.values())
+        up = sum(answer.up for answer in answers)
+        down = len(clients) * (table.means.nbytes + table.deviations.nbytes)
+        record = replace(record, table=table, up=up, down=down)
+
+    def reading(samples: Samples, pair: ChannelStatistics | None) -> Samples:
+        assert isinstance(samples, ImageSamples)
+        return samples.augmented(tuple(_with_pair(one, pair, record.table) for one in made))
+
+    seeing = {
+        name: replace(
+            client,
+            samples=reading(client.samples, own.get(name)),
+            test=None if client.test is None else reading(client.test, own.get(name)),
+        )
+        for name, client in clients.items()
+    }
+    pair = None if record.table is None else middle(record.table)
+    return seeing, reading(test, pair), record
+
+
+def _with_pair(
+    one: Augmentation, pair: ChannelStatistics | None, table: ChannelTable | None
+) -> Augmentation:
+    return one.with_channels(pair, table) if one.channels else one
