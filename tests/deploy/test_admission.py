@@ -185,7 +185,7 @@ def test_no_honest_message_is_larger_than_the_limit(d, n, seed):
 
 
 def test_caps_on_samples():
-    """R12: a registered cap, else the default; a group may have what its clients may together."""
+    """A registered cap, else the default; a group may have what its clients may together."""
     contract = contract_of(caps={"a": 10, "b": 30}, samples=20)
     validator, twenty = UploadValidator(contract), upload_of(2)
     assert code_of(validator.check, "a", ROUND, twenty) == "counts"
@@ -341,7 +341,7 @@ def test_the_memory_of_tries_is_bounded():
     assert len(rate._spent) <= 51
 
 
-# -- what a client will not send (R13) ---------------------------------------------------------
+# -- what a client will not send ---------------------------------------------------------------
 
 
 def test_what_is_disclosed_is_said():

@@ -162,7 +162,7 @@ def test_members_and_missing(ledger):
 
 
 def test_groups_that_overlap_are_refused(ledger):
-    """R15: the difference of two sums with clients in common would show the others."""
+    """The difference of two sums with clients in common would show the others."""
     group = ("a", "b", "c")
     first = ledger.accept(group, ROUND, "k", upload_of(1))
     assert ledger.accept(group, ROUND, "k", upload_of(1)) == first
@@ -282,7 +282,7 @@ def test_concurrent_uploads_share_a_flush(ledger, monkeypatch):
 
 
 def test_only_so_many_are_decoded_at_once(ledger):
-    """R19: what the checks need in memory is bounded, however many come."""
+    """What the checks need in memory is bounded, however many come."""
     inside, lock, full, go_on = [0], threading.Lock(), threading.Event(), threading.Event()
     check = ledger.validator.check
 
@@ -512,7 +512,7 @@ def abandon(ledger):
 
 
 def test_a_torn_end_is_cut_off_at_every_byte(tmp_path):
-    """R17: whatever is there of a last, never acknowledged record goes; nothing else does."""
+    """Whatever is there of a last, never acknowledged record goes; nothing else does."""
     path = tmp_path / "ledger"
     ledger = Ledger.create(path, contract_of())
     uploads = fill(ledger, "ab")
@@ -699,7 +699,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
 @pytest.mark.parametrize("write", [True, False], ids=["write", "look"])
 def test_a_log_file_that_is_missing_is_refused(tmp_path, exact, write):
-    """R17: not an empty ledger, nor one that has lost its tombstones; and nothing is changed."""
+    """Not an empty ledger, nor one that has lost its tombstones; and nothing is changed."""
     whole = tmp_path / "whole"
     with Ledger.create(whole, contract_of(exact=exact)) as ledger:
         fill(ledger, "abc", exact=exact)

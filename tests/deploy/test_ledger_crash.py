@@ -1,5 +1,5 @@
 """`kill -9` at every step from receipt to acknowledgement, and of forgetting: nothing acknowledged
-is lost, nothing is counted twice (R16). Bad servers fail the same test.
+is lost, nothing is counted twice. Bad servers fail the same test.
 """
 
 import json

@@ -48,7 +48,7 @@ def traces(folder, name, payload):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.name)
 def test_as_if_it_had_never_joined(tmp_path, head, exact):
-    """R22, to the bit, exact or not, whatever the order in which the others came."""
+    """To the bit, exact or not, whatever the order in which the others came."""
     ledger, uploads = filled(tmp_path / "with", NAMES, head, exact)
     without, _ = filled(tmp_path / "without", [EMU, ANT, DOG, BEE], head, exact)
     with ledger, without:
@@ -75,7 +75,7 @@ def test_the_old_total_is_really_another_one(tmp_path):
 
 
 def test_no_file_remembers(tmp_path):
-    """R23: log, snapshot, model, refusals and exports; the name is there only until then."""
+    """Log, snapshot, model, refusals and exports; the name is there only until then."""
     path = tmp_path / "ledger"
     ledger, uploads = filled(path, NAMES)
     with ledger:
@@ -426,7 +426,7 @@ def test_the_last_client_leaves_an_empty_ledger(tmp_path):
 
 
 def test_models_made_with_the_client_are_superseded(tmp_path):
-    """R24, and the calibrated temperature, which knew the client, goes with it."""
+    """And the calibrated temperature, which knew the client, goes with them."""
     import dataclasses
 
     path = tmp_path / "ledger"

@@ -1,5 +1,5 @@
 """The ledger against a model in memory: uploads, duplicates, drops, crashes, restarts, and
-forgetting, in any order (R20).
+forgetting, in any order.
 """
 
 import os

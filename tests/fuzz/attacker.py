@@ -176,7 +176,8 @@ def correlated(rng: np.random.Generator, arrays: Arrays) -> None:
         return scaled(rng, arrays)
     a = arrays["a"].copy()
     i, j = sorted(rng.choice(d, 2, replace=False).tolist())
-    most = np.sqrt(float(a[_place(i, i, d)]) * float(a[_place(j, j, d)]))
+    most = np.sqrt(abs(float(a[_place(i, i, d)]) * float(a[_place(j, j, d)])))
+    most = min(most, 2.0**62)
     value = most * rng.choice([-1, 1]) * rng.choice([1.0, 0.999, 0.5])
     step = rng.integers(-2, 3) if a.dtype.kind == "i" else most * 10.0 ** rng.uniform(-15, -1)
     a[_place(i, j, d)] = np.rint(value) + step if a.dtype.kind == "i" else value + step

@@ -345,11 +345,11 @@ class Ledger:
         if not self.free_of_order:
             self._canonical = self.sum_of(entries) if value is None else value
             return RunningTotal(self.contract, self._canonical)
-        running = RunningTotal(self.contract, value)
+        total = RunningTotal(self.contract, value)
         for entry in entries:
             if entry.clients[0] not in held:
-                running.add(self._statistic(entry), entry.size)
-        return running
+                total.add(self._statistic(entry), entry.size)
+        return total
 
     def _save_snapshot(self) -> None:
         self._snapshot.save(self.members(), self.total())

@@ -64,7 +64,7 @@ class RunningTotal:
 
 
 def most_samples(empty: Any) -> int:
-    """Of an exact total; squares summed over features need room for d of them (see exact)."""
+    """Of an exact total; squares summed over features are d times as large (see exact)."""
     spherical = getattr(empty, "tables", {}).get("squares")
     summed = int(empty.dimension) if spherical is not None and spherical.shape[1] == 1 else 1
     return MOST_SAMPLES // summed

@@ -260,7 +260,7 @@ class Slots:
 
 
 def grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """`array` with room for at least `rows` rows (doubling, zeros in the new ones)."""
+    """`array` with at least `rows` rows (doubling, zeros in the new ones)."""
     if rows <= len(array):
         return array
     larger = np.zeros((max(rows, 2 * len(array), 16), *array.shape[1:]), array.dtype)

@@ -263,8 +263,8 @@ def _check_sums(stat: ClassSums, limits: Limits) -> None:
         raise WireError("impossible", "squares: expected none below 0")
     if bound is not None:
         _check_within("sums", sums, counts[:, None] * bound, bound)
-        room = counts[:, None] * (_summed(d, stat.tables) * bound**2)
-        _check_within("squares", squares, room, bound)
+        most = counts[:, None] * (_summed(d, stat.tables) * bound**2)
+        _check_within("squares", squares, most, bound)
     norm = lattice_norm(stat.lattice, d, limits) if stat.lattice else limits.norm
     if norm is not None:
         norm *= 1 + 1e-6
@@ -319,8 +319,8 @@ def _check_squares(stat: ClassSums, error: Rounding) -> None:
         most = (size + error.sums[:, None]) ** 2
         if squares.shape[1] < sums.shape[1]:
             least, most = least.sum(1, keepdims=True), most.sum(1, keepdims=True)
-        room = stat.counts[:, None] * (squares * (1 + error.relative) + error.least)
-        sound = (least <= room) & np.isfinite(room)
+        limit = stat.counts[:, None] * (squares * (1 + error.relative) + error.least)
+        sound = (least <= limit) & np.isfinite(limit)
         lone = stat.counts == 1
         sound[lone] &= (squares <= most * (1 + error.relative) + error.least)[lone]
     if not sound.all():

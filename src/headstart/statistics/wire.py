@@ -57,7 +57,7 @@ _NO_DIGEST = "0" * 64
 _HEADER_LIMIT = 16_384
 _AXES_LIMIT = 2
 LABEL_LIMIT = 256
-_LABEL_ROOM = 2**24  # bytes; beyond, an array of the labels may be 32 times their text
+_LABEL_BYTES = 2**24  # bytes; beyond, an array of the labels may be 32 times their text
 _LABEL_JSON = 12 * LABEL_LIMIT + 4  # bytes of one label, where every character is two escapes
 
 Array = NDArray[Any]
@@ -343,8 +343,8 @@ def _texts(packed: Array) -> NDArray[np.str_]:
     longest = max(map(len, texts), default=0)
     if longest > LABEL_LIMIT:
         raise WireError("classes", f"classes: expected labels of at most {LABEL_LIMIT} characters")
-    room = 4 * longest * len(texts)  # an array gives every label the longest's
-    if room > max(_LABEL_ROOM, 32 * packed.size):
+    size = 4 * longest * len(texts)  # an array gives every label the longest's
+    if size > max(_LABEL_BYTES, 32 * packed.size):
         raise WireError("classes", f"classes: one label of {longest} characters among many short")
     labels = np.array(texts, dtype=np.str_)
     if labels.tolist() != texts:  # trailing NULs do not survive an array of text
