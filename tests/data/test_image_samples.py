@@ -57,7 +57,7 @@ def test_what_is_kept_of_decoded_images_is_bounded(images, monkeypatch):
     monkeypatch.setattr(image_samples, "KEPT", 4 * 3 * 8 * 8)
     samples = held(images)
     before = samples.read()[0]
-    assert len(samples.reader._kept) == 4
+    assert len(samples.reader._slots) == 4
     assert np.array_equal(samples.read()[0], before)
 
 

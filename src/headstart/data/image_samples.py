@@ -6,6 +6,7 @@ Memory does not grow with the number of images: what is kept of those that were 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class ImageReader:
 
     images: ImageSet
     preprocess: Preprocess
-    _kept: dict[int, Bytes] = field(default_factory=dict, init=False, repr=False)
+    _slots: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def decoded(self, row: int) -> Image:
         """The image as it is, upright, in three channels; `CorruptImage` when it cannot be read."""
@@ -47,12 +48,20 @@ class ImageReader:
 
     def resized(self, row: int) -> Bytes:
         """3×h×w colours of the image as it is tested."""
-        if row in self._kept:
-            return self._kept[row]
+        if row in self._slots:
+            return self._kept[self._slots[row]]
         made = planes(self.preprocess.resized(self.decoded(row)))
-        if (len(self._kept) + 1) * made.nbytes <= KEPT:
-            self._kept[row] = made
+        if len(self._slots) < len(self._kept):
+            slot = len(self._slots)
+            self._kept[slot] = made
+            self._slots[row] = slot
         return made
+
+    @functools.cached_property
+    def _kept(self) -> Bytes:
+        """In one piece: thousands of small ones would lie between what training allocates."""
+        shape = self.preprocess.shape
+        return np.empty((min(len(self.images), KEPT // math.prod(shape)), *shape), np.uint8)
 
     def content(self, row: int) -> str:
         """The SHA-256 of the image's bytes, from the record of files that have not changed."""

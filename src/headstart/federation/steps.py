@@ -154,11 +154,9 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
-    head = _head(broadcast)
-    features, labels = client.samples.read()
+    head, (features, labels) = _head(broadcast), client.samples.read()
     known = int(np.isin(labels, head.classes).sum())
-    losses = head.losses(features, labels, leverage)
-    return Tally(coarse(losses, known, len(head.classes)))
+    return Tally(coarse(head.losses(features, labels, leverage), known, len(head.classes)))
 
 
 def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
