@@ -26,6 +26,7 @@ import numpy as np
 
 import headstart as hs
 from headstart.data.datasets import load
+from headstart.data.samples import ArraySamples
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, Federation
 from headstart.federation.simulator import Simulator
@@ -98,7 +99,9 @@ def sentences(folder: Path, read: Callable[[Path], Any]) -> Split:
 def federated(split: Split, members: int = 1) -> Simulator:
     z, y, *_ = split
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), members)
-    return Simulator({f"c{k:02d}": ClientData(z[own], y[own]) for k, own in enumerate(parts)})
+    return Simulator(
+        {f"c{k:02d}": ClientData(ArraySamples(z[own], y[own])) for k, own in enumerate(parts)}
+    )
 
 
 def release(split: Split, head: Any, epsilon: float, **how: Any) -> Any:

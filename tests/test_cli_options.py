@@ -8,7 +8,13 @@ import typer
 
 from headstart import HeadstartError
 from headstart.cli import app
-from headstart.cli.options import ColumnOptions, FeatureOptions, SplitOptions, config_of
+from headstart.cli.options import (
+    ColumnOptions,
+    FeatureOptions,
+    PrivacyOptions,
+    SplitOptions,
+    config_of,
+)
 from headstart.data.datasets import Dataset, load
 from headstart.pipeline.config import make_config
 from headstart.pipeline.experiment import prepare
@@ -33,8 +39,9 @@ def shown(command, kind):
         (EVERY, SplitOptions),
         ({**EVERY, "features": COMMANDS["features"]}, FeatureOptions),
         ({**EVERY, **{name: COMMANDS[name] for name in ("evaluate", "predict")}}, ColumnOptions),
+        (EVERY, PrivacyOptions),
     ],
-    ids=["split", "features", "columns"],
+    ids=["split", "features", "columns", "privacy"],
 )
 def test_commands_share_their_options(commands, kind):
     usual = shown(COMMANDS["fit"], kind)

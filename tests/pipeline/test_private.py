@@ -3,14 +3,17 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 import headstart as hs
 from headstart import HeadstartError
+from headstart.cli import app
 from headstart.cli.options import PrivacyOptions, config_of
 from headstart.data.datasets import load
 from headstart.pipeline.change import add, forget
 from headstart.pipeline.config import make_config
 from headstart.pipeline.experiment import prepare
+from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.run import check_pipeline, run_config
@@ -144,3 +147,13 @@ def test_classes_and_samples_of_a_simulation_are_those_it_was_planned_with():
     assert plan.samples == experiment.partition.sizes().sum()
     check_pipeline(experiment.context(), Pipeline(InitHead("fedncm")))
     assert load("digits").dimension == 64
+
+
+@pytest.mark.parametrize(("epsilon", "head"), [(4, "fed3r"), (0.3, "fedncm")])
+def test_fit_takes_the_head_that_noise_leaves_the_better_one(tmp_path, epsilon, head):
+    words = ["fit", "--data", "digits", "--clients", "5", "--epsilon", str(epsilon)]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert f"Head: {head}, by signal" in done.output
+    assert f"ε = {epsilon} at δ = 1e-05" in done.output
+    assert RunFolder(tmp_path / "run").result().head.name == head
