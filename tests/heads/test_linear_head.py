@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headstart import DataError, Fed3R, HeadstartError, LinearHead, Moments, WireError
+from headstart import DataError, Fed3R, FedNCM, HeadstartError, LinearHead, Moments, WireError
 from headstart.heads.linear import TEMPERATURES
 
 RNG = np.random.default_rng(0)
@@ -91,6 +91,18 @@ def test_losses_add_over_clients():
     head, names = make_head(), NAMES[Y]
     parts = sum(head.losses(Z[i::3], names[i::3]) for i in range(3))
     np.testing.assert_allclose(parts, head.losses(Z, names), rtol=1e-9)
+
+
+def test_calibration_takes_the_highest_of_equally_good_temperatures():
+    """Samples that are told apart without fail have no loss at all below some temperature."""
+    z, y = np.eye(3) * 4, np.arange(3)
+    model = FedNCM().solve(FedNCM().measure(z, y))
+    losses = np.round(model.losses(z, y), 2)
+    at = model.calibrated(losses).temperature
+    lowest = TEMPERATURES[losses == losses.min()]
+    assert len(lowest) > 5
+    assert lowest[-2] < at <= lowest[-1]
+
 
 
 @pytest.mark.parametrize("normalize", [True, False])
