@@ -1,8 +1,8 @@
 """Head fine-tuning of 100 clients, 10 per round: all together, next to a plain torch loop.
 
 That loop (nn.Linear, autograd, SGD) is what a user would write instead; our own engine with one
-client at a time stands beside it. All in one run on the same clients, interleaved in pieces of 20
-rounds, the best piece of each. Ratios are what counts: times are those of a shared machine.
+client at a time stands beside it. All in one run on the same clients, interleaved in trainings of
+50 rounds, the best piece of each. Ratios are what counts: times are those of a shared machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = {  # name: (dimension, classes, samples per client, the bar)
     "digits": (64, 10, 14, 5.0),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
 }
-CLIENTS, COHORT, PIECE = 100, 10, 20
+CLIENTS, COHORT, PIECE = 100, 10, 50
 
 
 def federation(dimension: int, classes: int, mean: int, clients: int, seed: int = 0) -> Simulator:
@@ -140,7 +140,7 @@ def memory() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100, help="of each side and thread setting")
+    parser.add_argument("--rounds", type=int, default=250, help="of each side and thread setting")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peak:

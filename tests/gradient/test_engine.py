@@ -915,7 +915,7 @@ MISTAKES = {
     "patience: .* got 1.5": lambda: Plan(patience=1.5),
     "drops: .* got -2": lambda: Plan(drops=(3, -2)),
     "drop: .* above 0, got 0": lambda: Plan(drop=0.0),
-    "clients: expected at most the federation's 3 a round, got 4": lambda: run(
+    "clients: expected at most the federation's 3 per round, got 4": lambda: run(
         Job("fedavg", Spec(3, 3)), vectors((2, 2, 2)), Plan(clients=4)
     ),
     "epochs: .* at least 0, got -1": lambda: FineTuning(epochs=-1),

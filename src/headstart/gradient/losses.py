@@ -32,6 +32,8 @@ from headstart.gradient.recipe import Term
 
 _LEAST = 1e-6  # a shorter vector has no direction
 
+_FEW = 24  # classes
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -96,9 +98,17 @@ def cross_entropy(seen: Seen, term: Term) -> Tensor:
     return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 
+def _softmax(logits: Tensor) -> Tensor:
+    """Torch's own goes row by row, which for a few classes takes thrice the time of its parts."""
+    if logits.shape[-1] > _FEW:
+        return torch.softmax(logits, dim=-1)
+    powers = (logits - logits.amax(dim=-1, keepdim=True)).exp_()
+    return powers.div_(powers.sum(dim=-1, keepdim=True))
+
+
 def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     """w·(softmax − one-hot)."""
-    slope = torch.softmax(logits, dim=-1)
+    slope = _softmax(logits)
     slope.scatter_(2, labels.unsqueeze(2), -1.0, reduce="add")
     return slope.mul_(weights.unsqueeze(2))
 

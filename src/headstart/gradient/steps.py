@@ -68,13 +68,20 @@ class Job:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Job:
-        return cls(
+        """The job that these plain values say; that of the same object as last time is kept, for a
+        simulation asks for it in every round."""
+        last = _LAST[-1:]
+        if last and last[0][0] is values:
+            return last[0][1]
+        job = cls(
             values["algorithm"],
             Spec.of(values["spec"]),
             Training(**values["training"]),
             values["train"],
             values["settings"],
         )
+        _LAST[:] = [(values, job)]
+        return job
 
     @functools.cached_property
     def model(self) -> Model:
@@ -87,6 +94,9 @@ class Job:
     @functools.cached_property
     def names(self) -> Names:
         return self.model.split(self.train, self.recipe.personal)
+
+
+_LAST: list[tuple[Mapping[str, Any], Job]] = []
 
 
 def update(job: Job, round_: int, *, watch: bool = False) -> Step:
