@@ -104,7 +104,6 @@ def test_calibration_takes_the_highest_of_equally_good_temperatures():
     assert lowest[-2] < at <= lowest[-1]
 
 
-
 @pytest.mark.parametrize("normalize", [True, False])
 def test_calibration_takes_the_lowest_cross_entropy(normalize):
     head = make_head(normalize=normalize)
