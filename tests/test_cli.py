@@ -198,7 +198,7 @@ def test_a_folder_with_other_files_and_odd_names(headstart, photos, tmp_path):
     assert line.startswith("left out: caf\\xe9: 2 files other than images (")
     assert line.endswith("): README, notes.txt")
     lines = headstart("predict", "run", "--data", b"caf\xe9").splitlines()
-    assert "caf\\xe9/s\\xe9/warm/\\xff.png,warm,1.0000" in lines
+    assert "caf\\xe9/s\\xe9/warm/\\xff.png,warm,0.9999" in lines
     headstart("predict", "run", "--data", b"caf\xe9", "--out", "p.csv")
     assert (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines() == lines
     assert "is out" in headstart("forget", "run", b"s\xe9")
@@ -207,7 +207,7 @@ def test_a_folder_with_other_files_and_odd_names(headstart, photos, tmp_path):
 def test_a_single_image(headstart, photos):
     headstart("fit", "--data", photos, "--out", "run")
     lines = headstart("predict", "run", "--data", "new/warm/19.png").splitlines()
-    assert lines == ["sample,class,probability", "new/warm/19.png,warm,1.0000"]
+    assert lines == ["sample,class,probability", "new/warm/19.png,warm,0.9999"]
     assert "a single image is not a dataset" in headstart(
         "fit", "--data", "new/warm/19.png", code=2
     )

@@ -275,7 +275,7 @@ def test_a_registered_network_trains_and_its_dimension_is_checked():
     hs.register_network(dimension=6)(Narrow)  # as a cell that is changed and run again
     assert build(spec) is not before
     cut = {**params, "extractor.scale": torch.ones(1, 4)}
-    with pytest.raises(hs.HeadstartError, match="expected two_means to give 6 features a sample"):
+    with pytest.raises(hs.HeadstartError, match="expected two_means to give 6 features per sample"):
         build(spec).features(cut, x)
     with pytest.raises(
         hs.HeadstartError, match="dimension: expected a whole number above 0, got 0"
