@@ -300,6 +300,8 @@ def plain_steps(taken: NDArray[np.int64], momentum: float) -> Tensor:
     With momentum m step t goes (1 − mᵗ)/(1 − m) as far; T of them T′ = (T − m(1−m^T)/(1−m))/(1−m),
     here as the sum of sums 1 + (1 + m) + (1 + m + m²) + …, which is T itself at m = 0.
     """
+    if not momentum:
+        return torch.from_numpy(taken.astype(np.float32))
     powers = momentum ** np.arange(taken.max())
     return torch.from_numpy(powers.cumsum().cumsum()[taken - 1].astype(np.float32))
 
