@@ -39,6 +39,8 @@ def test_a_private_run_states_what_it_promises(tmp_path, trust):
     assert run.accuracy > 0.7
     assert (run.privacy.epsilon, run.privacy.unit, run.privacy.trust) == (4, "sample", trust)
     page = (tmp_path / "run" / "report.html").read_text()
+    assert "Who holds what" not in page  # nobody may say
+    assert "As clients arrive" not in page  # a release comes once
     for _, text in run.privacy.facts:
         assert text.split(". ")[0][:60] in page
     model = hs.LinearHead.load(tmp_path / "run" / "model.safetensors")

@@ -96,4 +96,5 @@ def public(result: SeedResult, plan: PrivacyPlan) -> SeedResult:
         tuple(str(label) for label in plan.labels.tolist()),
     )
     split = replace(result.split, summary={}, counts=None)
-    return replace(result, data=data, split=split, clients=(), reveals={}, pooled=None)
+    head = result.head and replace(result.head, arrivals=())  # a release comes once
+    return replace(result, data=data, split=split, head=head, clients=(), reveals={}, pooled=None)

@@ -288,9 +288,11 @@ def varied(entries: Sequence[Entry]) -> list[str]:
 
 
 def splits(entries: Sequence[Entry]) -> list[Entry]:
-    """The first result of each different split."""
+    """The first result of each different split that anything is known of (of a private run not)."""
     found: dict[str, Entry] = {}
     for entry in entries:
         split = entry.first.split
+        if not split.summary and split.counts is None:
+            continue
         found.setdefault(repr((split.name, dict(split.settings), split.clients)), entry)
     return list(found.values())
