@@ -435,3 +435,29 @@ def test_audit(epsilon, releases, mutant):
     else:
         assert abs(found - mu) <= 3 * error
         assert lower_bound(with_, without, delta) <= epsilon
+
+
+# -- what strangers tried --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", ["server", "client"])
+def test_nobody_is_counted_twice_in_a_release(trust):
+    with pytest.raises(HeadstartError, match="each client once"):
+        private(trust).total(NCM, cohort=["c0"] * 6)
+
+
+def test_bytes_of_a_release_do_not_say_how_many_samples_a_client_has():
+    def sent(fewer):
+        data = dict(simulator().data)
+        own = data["c0"].samples
+        data["c0"] = ClientData(own.first(12 - fewer))
+        return Private(Simulator(data), planned(), Budget(planned().mu)).total(FED3R).up
+
+    assert sent(0) == sent(1) == sent(2)
+
+
+def test_numbers_that_were_drawn_under_one_plan_are_not_those_of_another():
+    budget = Budget(mu_of(8.0, 1e-5))
+    Private(simulator(), planned(8.0), budget).total(NCM)
+    with pytest.raises(HeadstartError, match="budget"):
+        Private(simulator(), planned(0.1, unit="client", trust="client"), budget).total(NCM)

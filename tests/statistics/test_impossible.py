@@ -261,3 +261,51 @@ def test_samples_of_a_known_norm(kind, exact, n):
         long = np.full((n, D), 0.9)  # within the bound of every feature
         message = kind.measure(long, np.zeros(n, int), exact=exact, bound=1.0).to_bytes(precision)
         assert code_of(kind.from_bytes, message, limits) == "bound"
+
+
+# -- rows of zeros, rounding, and numbers that would end as none -----------------------------------
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e12])
+@pytest.mark.parametrize("precision", ["int8", "float16"])
+def test_the_scale_of_a_row_of_zeros_loosens_no_bound(precision, scale):
+    """Rounding is what a scale allows a row to have moved; a row of zeros has not moved."""
+    d = 4
+    arrays = {
+        "dimension": np.array(d),
+        "classes": np.array([0, 1]),
+        "counts": np.array([1, 1]),
+        "y": np.eye(2, dtype=np.float16),
+    }
+    if precision == "int8":
+        rows = np.zeros((2, d), np.int8)
+        rows[0] = 127
+        arrays |= {"rows": rows, "scale": np.array([0.4 / 127, scale], np.float32)}
+    else:
+        z = np.zeros(2 * d - 1, np.float16)
+        z[:d] = 1
+        arrays |= {"z": z, "scale": np.array([0.4, scale], np.float32)}
+    message = wire.encode("factor", arrays)
+    for limits in (Limits(bound=1e-3), Limits(norm=1e-3)):
+        assert code_of(Moments.from_bytes, message, limits) in ("bound", "impossible")
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "float16", "int8"])
+@pytest.mark.parametrize("kind", [ClassSums, ClientMeans])
+def test_honest_samples_of_the_agreed_norm_are_let_in_at_every_precision(kind, precision):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        z = rng.normal(size=(20, 64))
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        stat = kind.measure(z, rng.integers(0, 12, 20))
+        kind.from_bytes(stat.to_bytes(precision), Limits(norm=1.0))
+
+
+def test_sums_that_would_leave_the_numbers_are_refused():
+    """Two of them would be infinite, and a head of them none."""
+    stat = ClassSums.measure(np.ones((2, D)), [0, 1])
+    message = changed(stat, "float64", sums=np.full((2, D), 1.7e308))
+    assert code_of(ClassSums.from_bytes, message, Limits()) == "bound"
+    means = ClientMeans.measure(np.ones((2, D)), [0, 1])
+    message = changed(means, "float64", means=np.full((2, D), 1.7e308))
+    assert code_of(ClientMeans.from_bytes, message, Limits()) == "bound"

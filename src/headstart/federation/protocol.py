@@ -327,10 +327,12 @@ def tallies(
 
 
 def chosen(clients: Sequence[str], cohort: Sequence[str] | None) -> Sequence[str]:
-    """The cohort, or everybody; a name that nobody has is refused."""
+    """The cohort, or everybody; a name that nobody has, or that stands twice, is refused."""
     if cohort is None:
         return clients
     known = set(clients)
+    if len(set(cohort)) != len(cohort):
+        raise DataError("cohort: expected each client once, got one twice")
     unknown = [name for name in cohort if name not in known]
     if unknown:
         raise DataError(f"cohort: expected known clients, got {', '.join(unknown[:5])}")

@@ -75,6 +75,11 @@ class PrivacyPlan:
     colluding: int = 0
     mean: bool = True
 
+    @property
+    def text(self) -> str:
+        """All of it, in one line."""
+        return repr({**asdict(self), "classes": self.labels.tolist()})
+
     def __post_init__(self) -> None:
         labels = np.unique(as_labels(self.classes, "classes"))
         object.__setattr__(self, "classes", labels)
@@ -184,7 +189,7 @@ class Private:
         kind = self._kind(step)
         names, arrays = tuple(chosen(self.clients, cohort)), dict(broadcast or {})
         extra = {key: step.params[key] for key in (EXTRACTOR,) if key in step.params}
-        ask = _Question(names, arrays, extra)
+        ask = _Question(names, arrays, extra, self.plan.text)
         if kind == "sums" and self.budget.charges.keys() & {ask.name("gram")}:
             kind = "gram"  # which has all that is asked for: post-processing is free
         mean = self._released("mean", ask) if self.plan.mean else None
@@ -246,8 +251,9 @@ class Private:
         numbers = sum(noise.vector(layout, answer.statistic) for answer in answers)
         release = noise.restored(layout, noise.added(layout, np.asarray(numbers), self.entropy))
         members = tuple(name for answer in answers for name in answer.clients)
-        up, down = (sum(getattr(answer, way) for answer in answers) for way in ("up", "down"))
-        return Answer(members, release, up, down)
+        # Small messages are as long as their clients have samples: what is told is the agreed form.
+        up = len(members) * len(release.to_bytes())
+        return Answer(members, release, up, sum(answer.down for answer in answers))
 
     def _statement(
         self, kind: str, release: NoisySums, mean: Answer | None, clients: int
@@ -295,10 +301,12 @@ class _Question:
     cohort: tuple[str, ...]
     broadcast: dict[str, NDArray[Any]]
     extra: dict[str, Any]
+    plan: str  # what is promised: numbers that were drawn under another one are not these
 
     def name(self, kind: str) -> str:
-        """Of the request: the same for the same clients and the same extractor."""
-        state = hashlib.sha256(repr((sorted(self.cohort), sorted(self.extra.items()))).encode())
+        """Of the request: the same for the same clients, extractor and promise."""
+        asked = (sorted(self.cohort), sorted(self.extra.items()), self.plan)
+        state = hashlib.sha256(repr(asked).encode())
         for key in sorted(set(self.broadcast) - {"direction"}):
             state.update(key.encode() + np.ascontiguousarray(self.broadcast[key]).tobytes())
         return f"{kind}-{state.hexdigest()[:32]}"

@@ -288,11 +288,11 @@ def varied(entries: Sequence[Entry]) -> list[str]:
 
 
 def splits(entries: Sequence[Entry]) -> list[Entry]:
-    """The first result of each different split that anything is known of (of a private run not)."""
+    """The first result of each different split but those of private runs."""
     found: dict[str, Entry] = {}
     for entry in entries:
         split = entry.first.split
-        if not split.summary and split.counts is None:
+        if entry.first.privacy is not None:
             continue
         found.setdefault(repr((split.name, dict(split.settings), split.clients)), entry)
     return list(found.values())

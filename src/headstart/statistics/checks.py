@@ -99,15 +99,17 @@ def _check_rows(factor: Factor, lattice: Lattice | None) -> None:
 
 def _check_scales(factor: Factor) -> None:
     """A scale fits the largest number of its row: a larger one would only widen the rounding."""
-    if factor.scale is None or not len(factor):
-        return
+    if factor.scale is not None and len(factor):
+        check_scales("scale", _largest(factor), factor.z.dtype, factor.scale)
+
+
+def _largest(factor: Factor) -> Array:
+    """The largest number of each row, as it was sent."""
     if factor.z.ndim == 2:
-        largest = np.abs(factor.z.astype(np.int16)).max(axis=1)
-    else:
-        lengths = factor.dimension - np.arange(len(factor))
-        starts = np.cumsum(lengths) - lengths
-        largest = np.maximum.reduceat(np.abs(factor.z.astype(np.float32)), starts)
-    check_scales("scale", largest, factor.z.dtype, factor.scale)
+        return np.abs(factor.z.astype(np.int16)).max(axis=1)
+    lengths = factor.dimension - np.arange(len(factor))
+    starts = np.cumsum(lengths) - lengths
+    return np.asarray(np.maximum.reduceat(np.abs(factor.z.astype(np.float32)), starts))
 
 
 def _fits(factor: Factor, loose: bool) -> bool:
@@ -141,8 +143,11 @@ def _check_factor_bounds(factor: Factor, lattice: Lattice | None, limits: Limits
         _check_parity(diagonal, sums.sum(axis=0))
         _check_norm(diagonal, sums, factor.counts, lattice_norm(lattice, d, limits))
         return
-    # What a coarse precision may have added (Cauchy and Schwarz over the rows).
-    moved = float(np.linalg.norm(rounding(factor.z, factor.scale)))
+    # What a coarse precision may have added (Cauchy and Schwarz over the rows); a row of zeros was
+    # not rounded, whatever its scale.
+    moved = 0.0
+    if factor.scale is not None and len(factor):
+        moved = float(np.linalg.norm(rounding(factor.z, factor.scale)[_largest(factor) > 0]))
     label = 0.0 if factor.scale is None else _UNITS[2]
     own = np.sqrt(factor.counts)[:, None] * (moved + label * np.sqrt(squares))
     least = np.maximum(np.sqrt(squares) - moved, 0.0) ** 2

@@ -17,6 +17,7 @@ from headstart.errors import DataError, WireError
 from headstart.labels import Labels
 from headstart.statistics import wire
 from headstart.statistics.base import (
+    LARGEST,
     ROWS,
     Slots,
     check_alike,
@@ -192,7 +193,8 @@ class ClassSums:
         tables = {n: unpack_rows(n, arrays) for n in ("sums", "squares") if n in arrays}
         dimension = wire.dimension_of(arrays, limits)
         result = cls(dimension, classes, counts, tables, lattice)
-        _check_sums(result, limits)
+        moved = rounding(arrays["sums"], arrays.get("sums_scale")) if "sums" in arrays else 0.0
+        _check_sums(result, limits, moved)
         _check_squares(result, Rounding.of(arrays, limits.total))
         return result
 
@@ -246,8 +248,11 @@ def _summed(dimension: int, tables: dict[str, Array]) -> int:
     return dimension if spherical else 1
 
 
-def _check_sums(stat: ClassSums, limits: Limits) -> None:
-    """Shapes and types; and what samples within the bounds can sum to, without `abs` (−2⁶³)."""
+def _check_sums(stat: ClassSums, limits: Limits, moved: NDArray[np.float64] | float) -> None:
+    """Shapes and types; and what samples within the bounds can sum to, without `abs` (−2⁶³).
+
+    `moved`: how far the precision of the message may have moved a number of each row.
+    """
     d, classes = stat.dimension, len(stat.classes)
     widths = {"sums": (d,), "squares": (1, d)}
     for name, table in stat.tables.items():
@@ -257,19 +262,18 @@ def _check_sums(stat: ClassSums, limits: Limits) -> None:
             raise WireError("dtype", f"{name}: expected whole numbers in exact mode only")
     if stat.samples * _summed(d, stat.tables) > MOST_SAMPLES and stat.exact:
         raise WireError("counts", f"counts: {stat.samples} samples could leave 62 bits")
-    bound = LEVELS if stat.exact else limits.bound and limits.bound * (1 + 1e-6)
+    bound = LEVELS if stat.exact else (limits.bound or LARGEST) * (1 + 1e-6)
     sums, squares, counts = stat.tables.get("sums"), stat.tables.get("squares"), stat.counts
     if squares is not None and (squares < 0).any():
         raise WireError("impossible", "squares: expected none below 0")
-    if bound is not None:
-        _check_within("sums", sums, counts[:, None] * bound, bound)
-        most = counts[:, None] * (_summed(d, stat.tables) * bound**2)
-        _check_within("squares", squares, most, bound)
+    _check_within("sums", sums, counts[:, None] * bound, bound)
+    most = counts[:, None] * (_summed(d, stat.tables) * bound**2)
+    _check_within("squares", squares, most, bound)
     norm = lattice_norm(stat.lattice, d, limits) if stat.lattice else limits.norm
     if norm is not None:
         norm *= 1 + 1e-6
         if sums is not None:
-            check_norms("sums", sums, counts, norm)
+            check_norms("sums", sums, counts, norm, moved)
         if squares is not None and (squares.sum(1, dtype=np.float64) > counts * norm**2).any():
             raise WireError("bound", f"squares: beyond their samples of norm {norm:g}")
 

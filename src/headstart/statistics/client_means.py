@@ -18,6 +18,7 @@ from headstart.errors import DataError, WireError
 from headstart.labels import Labels
 from headstart.statistics import wire
 from headstart.statistics.base import (
+    LARGEST,
     ROWS,
     check_alike,
     check_norms,
@@ -25,6 +26,7 @@ from headstart.statistics.base import (
     check_samples,
     fingerprint,
     pack_rows,
+    rounding,
     unpack_rows,
 )
 from headstart.statistics.exact import Lattice
@@ -164,12 +166,13 @@ class ClientMeans:
             raise WireError("shape", f"means: expected {dimension} a row, got {means.shape}")
         if (counts <= 0).any() or counts.sum() > limits.samples:
             raise WireError("counts", f"counts: expected above 0 and {limits.samples} in all")
-        bound = lattice.bound if lattice else limits.bound
-        if bound is not None and (np.abs(means) > bound * (1 + 1e-6)).any():
+        bound = lattice.bound if lattice else limits.bound or LARGEST
+        if (np.abs(means) > bound * (1 + 1e-6)).any():
             raise WireError("bound", f"means: expected values within ±{bound:g}")
         if limits.norm is not None:
             most = limits.norm + (np.sqrt(dimension) * lattice.step / 2 if lattice else 0.0)
-            check_norms("means", means, np.ones(len(means)), most * (1 + 1e-6))
+            moved = rounding(arrays["means"], arrays.get("means_scale"))
+            check_norms("means", means, np.ones(len(means)), most * (1 + 1e-6), moved)
         return _canonical(cls(dimension, labels, counts, means, lattice))
 
     def to_bytes(self, precision: str | None = None) -> bytes:

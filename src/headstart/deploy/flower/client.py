@@ -158,6 +158,10 @@ def may_train(step: Step, node: NodeSettings) -> None:
 
 def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
     """Sums of few samples show them; the owner decides, and the default is no."""
+    if "noise" in step.params:
+        raise UploadRejected(
+            "budget", "noise: not drawn over a network, where a question asked again draws again"
+        )
     kind = step_kind(step.name)
     shows = kind.discloses
     if not shows or step.silent:
