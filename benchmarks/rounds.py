@@ -25,8 +25,7 @@ from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.steps import Job
 
-# On digits both sides are an interpreter's work, a step of which takes 20 µs: from machine to machine
-# their ratio was 4.6 to 6.6.
+# On digits both sides are an interpreter's work: their ratio was 4.6 to 6.6 on different machines.
 SIZES = {  # name: (dimension, classes, samples per client, the bar)
     "digits": (64, 10, 14, 4.5),
     "d = 1280, C = 100": (1280, 100, 500, 2.5),
