@@ -6,6 +6,7 @@ known without reading any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -84,8 +85,13 @@ class ArraySamples:
         yield np.ascontiguousarray(self.features).data
 
 
+def block_size(samples: Samples, most: int, numbers: int = 2**22) -> int:
+    """How many samples to take at a time: at most `most`, and at most so many numbers in them."""
+    return max(1, min(most, numbers // max(1, math.prod(samples.shape))))
+
+
 def blocks(samples: Samples, most: int, numbers: int = 2**22) -> Iterator[slice]:
     """All positions, at most so many samples and (if one has fewer) so many numbers at a time."""
-    size = max(1, min(most, numbers // max(1, int(np.prod(samples.shape)))))
+    size = block_size(samples, most, numbers)
     for start in range(0, len(samples), size):
         yield slice(start, start + size)

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart import heads
-from headstart.data.samples import ArraySamples, Samples
+from headstart.data.samples import ArraySamples, Samples, block_size
 from headstart.errors import DataError
 from headstart.federation import promises
 from headstart.federation.protocol import (
@@ -48,7 +48,7 @@ from headstart.statistics.parts import Gram
 from headstart.statistics.vectors import Vectors
 from headstart.statistics.wire import Limits
 
-_BLOCK = 256  # samples through the network at a time
+_BLOCK, _NUMBERS = 256, 2**20  # samples through the network at a time, and the numbers in them
 ACCEPTED = "accepted"
 
 
@@ -73,10 +73,11 @@ def features_of(
         return np.asarray(samples.read()[0], np.float32)
     received = tensors({name: params[name] for name in model.part("extractor")})
     found = [np.zeros((0, model.extracted_dimension), np.float32)]
+    size = block_size(samples, _BLOCK, _NUMBERS)
     with torch.no_grad():
-        for at in range(0, len(samples), _BLOCK):
-            block, _ = samples.read(slice(at, at + _BLOCK))
-            filled = np.concatenate([block, np.repeat(block[:1], _BLOCK - len(block), axis=0)])
+        for at in range(0, len(samples), size):
+            block, _ = samples.read(slice(at, at + size))
+            filled = np.concatenate([block, np.repeat(block[:1], size - len(block), axis=0)])
             made = model.extracted(received, model.inputs(filled)[None])[0]
             found.append(made[: len(block)].numpy())
     return np.concatenate(found)
