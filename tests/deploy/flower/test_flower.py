@@ -1203,7 +1203,7 @@ def test_a_deployed_result_tells_failures_arrivals_and_its_ledger(nodes, tmp_pat
 
 # -- plugins ---------------------------------------------------------------------------------------
 
-CENTRED = Path(__file__).parents[1] / "plugin_files" / "centred.py"
+CENTRED = Path(__file__).parents[2] / "plugin_files" / "centred.py"
 HALF = CENTRED.with_name("fed_nesterov.py")
 
 
