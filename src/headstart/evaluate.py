@@ -70,9 +70,9 @@ def scores(head: LinearHead, features: ArrayLike, labels: ArrayLike) -> Scores:
     return compared(truth, head.predict(features), head.classes)
 
 
-def compared(truth: Labels, guess: Labels, known: Labels) -> Scores:
+def compared(truth: Labels, guess: Labels, known_classes: Labels) -> Scores:
     """Predictions next to the truth; `known`: the classes that could be predicted."""
-    classes = np.union1d(truth, known)
+    classes = np.union1d(truth, known_classes)
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(confusion, (np.searchsorted(classes, truth), np.searchsorted(classes, guess)), 1)
     return Scores(classes, confusion)

@@ -48,8 +48,8 @@ class Plain:
     def measure(self, features, labels, **how):
         return self.statistic.measure(features, labels, **how)
 
-    def paper_upload_size(self, d, own, every):
-        return d * own
+    def paper_upload_size(self, d, held, every):
+        return d * held
 
     def solve(self, total):
         if not total.samples:

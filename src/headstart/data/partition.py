@@ -74,7 +74,7 @@ class Partition:
 
 PartitionerFn: TypeAlias = Callable[..., Partition]
 F = TypeVar("F", bound=PartitionerFn)
-SOURCES = ("labels", "ids", "domains", "n")  # what a partitioner may ask for
+SOURCES = ("labels", "ids", "domains", "n")  # what a partitioner may require
 
 
 def encode(labels: ArrayLike) -> tuple[Labels, Ints]:
@@ -107,7 +107,7 @@ def dirichlet(
 ) -> Partition:
     """By class (LDA): each class is shared among the clients in proportions drawn from Dir(alpha).
 
-    Clients may be empty unless `min_samples` asks otherwise: a client short of it then receives
+    Clients may be empty unless `min_samples` forbids it: a client short of it then receives
     random samples from the largest clients.
     """
     classes, codes = encode(labels)
@@ -262,7 +262,7 @@ def _check(name: str, partitioner: Any) -> None:
 def _package() -> dict[str, PartitionerFn]:
     by_labels = (dirichlet, dirichlet_client, shards, imbalance)
     every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, sizes)
-    return {one.__name__: one for one in every}
+    return {partitioner.__name__: partitioner for partitioner in every}
 
 
 PARTITIONERS: Registry[PartitionerFn] = Registry(
@@ -321,18 +321,18 @@ def matched(
     classes, counts = partition.counts(labels)
     held = as_labels(test_labels)
     order = checks.generator(seed).permutation(len(held))
-    pools = [order[held[order] == one] for one in classes]
+    pools = [order[held[order] == label] for label in classes]
     room = np.array([len(pool) for pool in pools], dtype=np.int64)
     used = np.zeros(len(classes), dtype=np.int64)
-    found = []
-    for own in counts:
-        wanted = max(1, round(len(held) * int(own.sum()) / max(1, int(counts.sum()))))
-        mix = np.where(room > 0, own, 0)
+    splits = []
+    for client_counts in counts:
+        wanted = max(1, round(len(held) * int(client_counts.sum()) / max(1, int(counts.sum()))))
+        mix = np.where(room > 0, client_counts, 0)
         part = np.minimum(apportion.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
         at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
         used += part
-        found.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
-    return tuple(found)
+        splits.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
+    return tuple(splits)
 
 
 def read_sizes(path: str | Path) -> Ints:

@@ -1,4 +1,4 @@
-"""A set of samples that are decoded one by one, when asked: only labels and names are in memory.
+"""A set of samples that are decoded one by one, on demand: only labels and names are in memory.
 
 A source (files, an archive, the rows of a table) gives the bytes of a sample and decodes them; what
 identifies a sample is the hash of those bytes, wherever they are stored.

@@ -39,7 +39,7 @@ class Samples(Protocol):
     def read(
         self, positions: Positions = ALL, key: bytes | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The samples at these positions, and what a model should say of each.
+        """The samples at these positions, and the target of each.
 
         With a `key` (a client's secret, the round, the epoch) they are read for training, augmented
         by what is drawn from the key and the position; without one, as they are tested. What is

@@ -74,7 +74,7 @@ def _statistic(params: Mapping[str, Any]) -> type[Any]:
 
 
 def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
-    """The tables of this head's statistic, on the lattice that was asked for or on none."""
+    """The tables of this head's statistic, on the requested lattice or on none."""
     head = heads.make(params["head"], dict(params["settings"]))
     how = {"exact": params["exact"], "bound": params["bound"]}
     empty: Any = head.measure(np.zeros((0, 1)), np.zeros(0, np.int64), **how, secret=b"")
@@ -138,8 +138,8 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     most = MOST * np.log(max(len(_head(broadcast).classes), 2)) * (1 + 1e-9)
 
     def check(tally: Tally, limits: Limits, clients: int) -> None:
-        found = promises.numbers(tally, len(TEMPERATURES))
-        if (found > most * limits.samples * clients).any():
+        losses = promises.numbers(tally, len(TEMPERATURES))
+        if (losses > most * limits.samples * clients).any():
             raise broken(f"expected losses of at most {most:.6g} per sample")
 
     return check
@@ -155,8 +155,8 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
     head, (features, labels) = _head(broadcast), client.samples.read()
-    known = int(np.isin(labels, head.classes).sum())
-    return Tally(coarse(head.losses(features, labels, leverage), known, len(head.classes)))
+    matching = int(np.isin(labels, head.classes).sum())
+    return Tally(coarse(head.losses(features, labels, leverage), matching, len(head.classes)))
 
 
 def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
@@ -184,5 +184,5 @@ def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) 
         return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
     chosen = Settings(params["smoothing"], Leverage(**params["leverage"]))
     made = (make(head, x, labels, chosen) for make in VARIANTS.values())
-    hits = [float((own.predict(z) == y).sum()) for own in made]
+    hits = [float((personal.predict(z) == y).sum()) for personal in made]
     return Tally(np.array([float(len(y)), *hits]))

@@ -115,8 +115,8 @@ def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tens
 
 def dot_regression(seen: Seen, term: Term) -> Tensor:
     rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
-    own = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
-    cosine = (unit(seen.features) * own).sum(dim=-1)
+    class_rows = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
+    cosine = (unit(seen.features) * class_rows).sum(dim=-1)
     return seen.mean((cosine - 1).square() / 2)
 
 

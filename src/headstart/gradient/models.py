@@ -116,10 +116,10 @@ class Model:
                 f"dimension: expected {self.extracted_dimension} for {spec.network}, "
                 f"got {spec.dimension}"
             )
-        own = dict(self.module.named_parameters()) if self.module else {}
+        parameters = dict(self.module.named_parameters()) if self.module else {}
         kept = dict(self.module.named_buffers()) if self.module else {}
         self.shapes: dict[str, tuple[int, ...]] = {
-            f"extractor.{name}": tuple(tensor.shape) for name, tensor in own.items()
+            f"extractor.{name}": tuple(tensor.shape) for name, tensor in parameters.items()
         }
         self.statistics = {
             f"extractor.{name}": tuple(tensor.shape)
@@ -184,14 +184,14 @@ class Model:
 
     def features(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
         """What the head takes, k×b×d: φ(x), or random features of it."""
-        found = self.extracted(params, x, training)
-        return found if self.module is None or self.map is None else mapped(self.map, found)
+        features = self.extracted(params, x, training)
+        return features if self.module is None or self.map is None else mapped(self.map, features)
 
     def extracted(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
         """φ(x), k×b×d; a batch of one has no statistics of its own, it takes the running ones."""
         if self.module is None or self.scaling is None:
             return x
-        own = {
+        tensors = {
             name.removeprefix("extractor."): params[name][0]
             for name in self.shapes
             if name.startswith("extractor.")
@@ -200,13 +200,13 @@ class Model:
         images, (mean, std) = x[0], self.scaling
         if images.dtype == torch.uint8:
             images = (images.float().div_(255) - mean) / std
-        found: Tensor = torch.func.functional_call(self.module, own, (images,))
-        if found.shape != (len(images), self.extracted_dimension):
+        features: Tensor = torch.func.functional_call(self.module, tensors, (images,))
+        if features.shape != (len(images), self.extracted_dimension):
             raise HeadstartError(
                 f"network: expected {self.spec.network} to give {self.extracted_dimension} "
-                f"features per sample, got an array of {tuple(found.shape)} for {len(images)}"
+                f"features per sample, got an array of {tuple(features.shape)} for {len(images)}"
             )
-        return found[None]
+        return features[None]
 
     def logits(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
         weight, bias = params["head.weight"], params["head.bias"]
@@ -237,7 +237,10 @@ class Model:
             with torch.no_grad():
                 received = {**params, **local.received}
                 last = {**received, **local.memory.get("last", {})}
-                models = [self._beside(one, batch, training) for one in (received, last)[:others]]
+                models = [
+                    self._beside(reference, batch, training)
+                    for reference in (received, last)[:others]
+                ]
             seen = replace(seen, through_received=models[0], last=models[-1])
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()

@@ -18,9 +18,9 @@ def module_of(name: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built: nn.Module = network.build()
-    for own in _CLASSIFIERS if network.weights else ():
-        if hasattr(built, own):
-            setattr(built, own, nn.Identity())
+    for layer in _CLASSIFIERS if network.weights else ():
+        if hasattr(built, layer):
+            setattr(built, layer, nn.Identity())
     return built
 
 

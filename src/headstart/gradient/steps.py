@@ -244,7 +244,7 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     """Over clients, weighted, as a vector."""
     rows = [array.flatten(1) for array in tree.values()]
     sums = [row.sum(dim=0) if weights is None else weights @ row for row in rows]
-    return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
+    return np.concatenate([np.zeros(0, np.float32), *(tensor.numpy() for tensor in sums)])
 
 
 def _sloped(params: Mapping[str, Any], arrays: Arrays) -> Check:
@@ -273,9 +273,9 @@ def _gradient(
         for ids, group in groups(job, clients, arrays["classes"]):
             at = {**message.params, **{n: message.params[n].clone() for n in job.model.statistics}}
             for _, batch in group.whole():
-                known = Local(message.params, {}, message.server, job.training.rate)
-                found = job.model.gradient(job.recipe.objective, at, steered, batch, known)
-                row = _sum(each(whole, found))
+                client = Local(message.params, {}, message.server, job.training.rate)
+                gradient = job.model.gradient(job.recipe.objective, at, steered, batch, client)
+                row = _sum(each(whole, gradient))
                 row = np.pad(row, (0, size - len(row)))
                 answers.append(Vectors(row[None], np.zeros(1), *called))
             answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]), *called)
@@ -319,7 +319,7 @@ def groups(
 
     In each, the clients with the most samples are first.
     """
-    size = {name: len(own.samples) for name, own in clients.items() if len(own.samples)}
+    size = {name: len(client.samples) for name, client in clients.items() if len(client.samples)}
     order = sorted(size, key=lambda name: -size[name])
     for ids in _dealt(order, size, most if job.model.together else 1, job.training.batch):
         yield ids, Group([training_set(job, clients[name], classes, oll=oll) for name in ids])
@@ -438,9 +438,9 @@ def _recalled(
 
 def _loss(job: Job, group: Group, message: Broadcast) -> float:
     """Σ over clients of the mean loss of the received model on their samples."""
-    known = Local(message.params, {}, message.server, job.training.rate)
+    client = Local(message.params, {}, message.server, job.training.rate)
     values = (
-        job.model.value(job.recipe.objective, message.params, batch, known)
+        job.model.value(job.recipe.objective, message.params, batch, client)
         for _, batch in group.whole()
     )
     return sum(map(float, values))

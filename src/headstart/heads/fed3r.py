@@ -66,8 +66,8 @@ class Fed3R:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return d * (d + 1) / 2 + d * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return d * (d + 1) / 2 + d * held
 
     def path(self, total: Moments) -> RidgePath:
         """GCV for every λ, from the sums: plain ridge on the total scatter."""

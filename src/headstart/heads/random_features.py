@@ -65,8 +65,8 @@ class Fed3RRandomFeatures:
             feature_map=lambda z: self.feature_map(z, inputs),
         )
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return self.dimension * (self.dimension + 1) / 2 + self.dimension * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return self.dimension * (self.dimension + 1) / 2 + self.dimension * held
 
     @property
     def _ridge_head(self) -> Fed3R:

@@ -181,8 +181,8 @@ def compute(profile: Profile, sizes: Ints) -> dict[str, float]:
 
 def messages(profile: Profile, sizes: Ints) -> dict[str, float]:
     """GB that our clients send, each at its own n_k and C_k."""
-    own = classes_held(sizes, profile.own)
-    pairs, times = np.unique(np.stack([sizes, own]), axis=1, return_counts=True)
+    held = classes_held(sizes, profile.own)
+    pairs, times = np.unique(np.stack([sizes, held]), axis=1, return_counts=True)
     sent = {"Fed3R, our message (float32)": 0, "Fed3R, our message (int8)": 0}
     ncm = 0
     for n, classes, count in zip(*pairs.tolist(), times.tolist(), strict=True):

@@ -52,8 +52,8 @@ def accuracy(case: Case, clients: int, alpha: float, means: int, seed: int) -> f
 
 
 def _gain(rows: Sequence[Row], name: str) -> Row:
-    one, two = (find_row(rows, _name(10, 0.1, means), name) for means in (1, 2))
-    gains = [b - a for a, b in zip(one.ours, two.ours, strict=True)] if one and two else [0.0]
+    first, two = (find_row(rows, _name(10, 0.1, means), name) for means in (1, 2))
+    gains = [b - a for a, b in zip(first.ours, two.ours, strict=True)] if first and two else [0.0]
     return Row(GAIN, name, 2.6, tuple(gains), "points")
 
 

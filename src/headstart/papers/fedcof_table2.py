@@ -41,9 +41,9 @@ def conclusion(rows: Sequence[Row]) -> str:
         total, within = (find_row(rows, what, name) for what in list(HEADS)[:2])
         if total and within:
             gain = f"{name}: within − total = {within.mean - total.mean:+.1f}"
-            known = within.paper is not None and total.paper is not None
+            published = within.paper is not None and total.paper is not None
             paper = (within.paper or 0.0) - (total.paper or 0.0)
-            parts.append(f"{gain} (paper {paper:+.1f})" if known else gain)
+            parts.append(f"{gain} (paper {paper:+.1f})" if published else gain)
     return (
         "; ".join(parts) + ". The paper's features are SqueezeNet's, ours MobileNetV2's: compare "
         "the gain, not the accuracy. Nothing is random: one seed."

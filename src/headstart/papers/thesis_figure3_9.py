@@ -57,10 +57,10 @@ def one_plan(
 
 def _with_paper(row: Row) -> Row:
     """The thesis's rounds: K/κ exactly without replacement, table 3.6 with it."""
-    known = {f"κ = {size}, without replacement: rounds": CLIENTS / size for size, _ in PLANS}
-    known["κ = 10, with replacement: rounds"] = 50.0
-    known[DISTINCT] = 1.0
-    return Row(row.what, row.setting, known.get(row.what), row.ours, row.unit, row.note)
+    published = {f"κ = {size}, without replacement: rounds": CLIENTS / size for size, _ in PLANS}
+    published["κ = 10, with replacement: rounds"] = 50.0
+    published[DISTINCT] = 1.0
+    return Row(row.what, row.setting, published.get(row.what), row.ours, row.unit, row.note)
 
 
 def conclusion(rows: Sequence[Row]) -> str:

@@ -44,8 +44,8 @@ def imbalanced(labels: Labels, shares: Sequence[float], seed: int) -> NDArray[np
     kept = []
     for share, group in zip(shares, groups, strict=True):
         for label in group:
-            own = rng.permutation(np.flatnonzero(labels == label))
-            kept.append(own[: max(1, round(share * len(own)))])
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            kept.append(rows[: max(1, round(share * len(rows)))])
     return np.sort(np.concatenate(kept))
 
 

@@ -45,16 +45,16 @@ class ImageRecord:
 
     def plain(self) -> dict[str, Any] | None:
         """For results and models; None where images are as they were."""
-        known: dict[str, Any] = {}
+        plain: dict[str, Any] = {}
         if self.shift is not None:
-            known |= {"shift": self.shift, "clients": dict(self.clients)}
+            plain |= {"shift": self.shift, "clients": dict(self.clients)}
         if self.augment:
-            known["augment"] = ", ".join(self.augment)
+            plain["augment"] = ", ".join(self.augment)
         if self.table is not None:
             pair = middle(self.table)
             means, deviations = pair.mean.tolist(), pair.deviation.tolist()
-            known["outside"] = {"mean": means, "deviation": deviations}
-        return known or None
+            plain["outside"] = {"mean": means, "deviation": deviations}
+        return plain or None
 
     def note(self, provenance: dict[str, Any]) -> None:
         """Let a head remember that the images it was made from were changed."""
@@ -77,26 +77,30 @@ def augmented(
     Where one needs the channels of clients they are asked for, and all are handed to all. A
     client's own pair is that of its training part; what no client holds takes the mean of all.
     """
-    made = [augment.make(one.name, one.settings) for one in config.augment or ()]
-    record = replace(record, augment=tuple(one.name for one in made))
-    own: dict[str, ChannelStatistics] = {}
-    if any(one.channels for one in made):
+    made = [augment.make(spec.name, spec.settings) for spec in config.augment or ()]
+    record = replace(record, augment=tuple(augmentation.name for augmentation in made))
+    pairs: dict[str, ChannelStatistics] = {}
+    if any(augmentation.channels for augmentation in made):
         answers = list(Simulator(clients, config.seed).answers(channels()))
-        own = {answer.clients[0]: received_channels(answer.statistic.values) for answer in answers}
-        table = collect(own.values())
+        pairs = {
+            answer.clients[0]: received_channels(answer.statistic.values) for answer in answers
+        }
+        table = collect(pairs.values())
         up = sum(answer.up for answer in answers)
         down = len(clients) * (table.means.nbytes + table.deviations.nbytes)
         record = replace(record, table=table, up=up, down=down)
 
     def reading(samples: Samples, pair: ChannelStatistics | None) -> Samples:
         assert isinstance(samples, ImageSamples)
-        return samples.augmented(tuple(_with_pair(one, pair, record.table) for one in made))
+        return samples.augmented(
+            tuple(_with_pair(augmentation, pair, record.table) for augmentation in made)
+        )
 
     seeing = {
         name: replace(
             client,
-            samples=reading(client.samples, own.get(name)),
-            test=None if client.test is None else reading(client.test, own.get(name)),
+            samples=reading(client.samples, pairs.get(name)),
+            test=None if client.test is None else reading(client.test, pairs.get(name)),
         )
         for name, client in clients.items()
     }
@@ -105,6 +109,6 @@ def augmented(
 
 
 def _with_pair(
-    one: Augmentation, pair: ChannelStatistics | None, table: ChannelTable | None
+    augmentation: Augmentation, pair: ChannelStatistics | None, table: ChannelTable | None
 ) -> Augmentation:
-    return one.with_channels(pair, table) if one.channels else one
+    return augmentation.with_channels(pair, table) if augmentation.channels else augmentation

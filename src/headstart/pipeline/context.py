@@ -104,19 +104,19 @@ class Holdings:
         Where clients are private nothing is known.
         """
         samples: dict[str, float] = {}
-        own: dict[str, float] = {}
+        held: dict[str, float] = {}
         shown: dict[Any, int] = {}
         for answer in _counted(federation):
             statistic, members = answer.statistic, len(answer.clients)
             present = statistic.counts > 0
             for name in answer.clients:
                 samples[name] = statistic.samples / members
-                own[name] = float(present.sum())
+                held[name] = float(present.sum())
             counted = zip(statistic.classes.tolist(), statistic.counts.tolist(), strict=True)
             for label, count in counted:
                 shown[label] = shown.get(label, 0) + count
-        known = sorted(label for label, count in shown.items() if count)
-        return cls(np.array(known), np.array([shown[label] for label in known]), samples, own)
+        labels = sorted(label for label, count in shown.items() if count)
+        return cls(np.array(labels), np.array([shown[label] for label in labels]), samples, held)
 
     @property
     def total(self) -> float:
@@ -248,9 +248,9 @@ class PipelineContext:
     @functools.cached_property
     def outside(self) -> dict[str, NDArray[Any]]:
         """Some test samples of known classes, for diagnostics."""
-        known = np.flatnonzero(np.isin(self.test.labels, self.classes))
+        usable = np.flatnonzero(np.isin(self.test.labels, self.classes))
         rng = np.random.default_rng([self.config.seed, 0xD1A6])
-        some = np.sort(rng.permutation(known)[:DIAGNOSED])
+        some = np.sort(rng.permutation(usable)[:DIAGNOSED])
         features, labels = self.test.read(some)
         return {"outside/features": features, "outside/labels": labels}
 

@@ -97,12 +97,12 @@ class Meter:
         holdings, d = context.holdings, context.dimension
         every = len(holdings.classes)
         for name in cohort:
-            own, samples = holdings.own.get(name, 0.0), holdings.samples.get(name, 0.0)
-            self.formula_up += formula_bytes(head, d, own, every)
-            done = samples * measure_flops(head, d, own, forward)
+            held, samples = holdings.own.get(name, 0.0), holdings.samples.get(name, 0.0)
+            self.formula_up += formula_bytes(head, d, held, every)
+            done = samples * measure_flops(head, d, held, forward)
             self.flops += done
             self.counted += done
-            self.formula_flops += samples * measure_flops(head, d, own, self.forward)
+            self.formula_flops += samples * measure_flops(head, d, held, self.forward)
 
     def trained(self, context: PipelineContext, job: Job, cohort: Sequence[str]) -> None:
         """One round."""
@@ -115,11 +115,11 @@ class Meter:
         forward = self._mapped(context, job, samples)
         shapes = job.model.shapes
         sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-        own = sum(size for name, size in sizes.items() if name.startswith("extractor."))
+        extractor_size = sum(size for name, size in sizes.items() if name.startswith("extractor."))
         what = (job.recipe, job.train, forward, head_flops(job.spec), job.training.epochs)
         self.flops += samples * sample_flops(*what, cached=job.spec.network is None)
         self.formula_flops += samples * formula_flops(*what)
-        traffic = round_bytes(job.recipe, job.train, own, sizes["head.weight"])
+        traffic = round_bytes(job.recipe, job.train, extractor_size, sizes["head.weight"])
         self.formula_up += len(cohort) * traffic.up
 
     def alone(self, context: PipelineContext, job: Job, epochs: int) -> None:

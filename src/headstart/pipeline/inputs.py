@@ -216,12 +216,12 @@ def _small(images: Any, how: Extraction) -> bool:
     """Whether the images are smaller than the network's input: then there is no margin to crop."""
     from headstart.data.backbones.catalogue import NETWORKS
 
-    known = NETWORKS.get(how.network)
-    if known is None:
+    network = NETWORKS.get(how.network)
+    if network is None:
         return False
     for i in range(len(images)):
         try:
-            return min(images.open(i).size) < known.preprocess.size
+            return min(images.open(i).size) < network.preprocess.size
         except CorruptImage:
             if not how.skip_corrupt:
                 raise
@@ -292,12 +292,12 @@ def _same(network: Any, about: Mapping[str, Any]) -> Any:
     return network
 
 
-def write_features(found: Input, path: Path) -> None:
+def write_features(source: Input, path: Path) -> None:
     """A .npz file that `read` takes back: features, label and whatever else is known."""
-    data = found.data
+    data = source.data
     arrays: dict[str, Any] = {"features": data.features, "label": data.labels}
-    known = {"client": data.clients, "domain": data.domains}
-    arrays |= {name: values for name, values in known.items() if values is not None}
+    optional = {"client": data.clients, "domain": data.domains}
+    arrays |= {name: values for name, values in optional.items() if values is not None}
     if data.test is not None:
         arrays["split"] = np.where(data.test, "test", "train")
     if path.suffix != ".npz":

@@ -13,12 +13,12 @@ from headstart.pipeline.context import Params, PipelineContext
 
 def published(network: str, weights: str | None) -> Params:
     """The published weights of a network, as parameters; none for one that has none."""
-    known = NETWORKS[network]
-    if known.weights is None:
+    architecture = NETWORKS[network]
+    if architecture.weights is None:
         return {}
-    module = known.build()
-    load_into(module, known.find_weights(weights))
-    shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
+    module = architecture.build()
+    load_into(module, architecture.find_weights(weights))
+    shapes = build(Spec(1, architecture.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
         name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes

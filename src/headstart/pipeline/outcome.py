@@ -84,7 +84,9 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any]:
     """ "phase 1": its learning rate and so on, the defaults too."""
     numbers = [number for number, phase in enumerate(pipeline.phases) if phase.trains]
-    return {f"phase {at}": said for at, said in zip(numbers, context.trainings, strict=True)}
+    return {
+        f"phase {at}": training for at, training in zip(numbers, context.trainings, strict=True)
+    }
 
 
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
@@ -107,7 +109,7 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     every = len(holdings.classes)
     sent = list(context.sent.values()) if context.arriving else []
     formulas = [
-        formula_bytes(method, context.dimension, own, every) for own in holdings.own.values()
+        formula_bytes(method, context.dimension, held, every) for held in holdings.own.values()
     ]
     about = head.provenance
     return HeadSummary(
@@ -174,16 +176,16 @@ def client_rows(
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():
-        own = len(np.unique(client.samples.labels))
+        held = len(np.unique(client.samples.labels))
         sent = context.sent.get(name) if context.arriving else None
         rows.append(
             ClientSummary(
                 name,
                 experiment.images.clients.get(name),
                 len(client.samples),
-                own,
+                held,
                 None if sent is None else round(sent),
-                None if method is None else formula_bytes(method, d, own, every),
+                None if method is None else formula_bytes(method, d, held, every),
             )
         )
     return tuple(rows)
@@ -209,9 +211,9 @@ def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[s
     """
     clients = list(experiment.clients.values())
     picked = clients[:: max(1, len(clients) // most)]
-    found = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
+    statistics = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
     return {
-        precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in found]))
+        precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in statistics]))
         for precision in ("float32", "int8")
     }
 
@@ -223,6 +225,6 @@ def reveals(labels: Sequence[Any], dimension: int) -> dict[str, int]:
         "clients": len(labels),
         "would not send this if deployed": would_refuse(counts),
         "under 10 samples": sum(len(y) < 10 for y in labels),
-        "with a class of one sample": sum(1 in own for own in counts),
+        "with a class of one sample": sum(1 in client_counts for client_counts in counts),
         "fewer samples than dimensions": sum(len(y) < dimension for y in labels),
     }

@@ -102,8 +102,8 @@ def whole(axis: Axis) -> None:
 
 def _log(axes: Axes, which: str, values: Array, room: float) -> float:
     """A log scale around the values, of a decade at least; answers with its decades."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = known.min() / room, known.max() * room
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = positive.min() / room, positive.max() * room
     wider = math.sqrt(max(1.0, 10 / (high / low)))
     low, high = low / wider, high * wider
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})

@@ -54,8 +54,10 @@ def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
 
 
 def _arrived(run: SeedResult) -> dict[int, float]:
-    known = run.head.arrivals if run.head else ()
-    return {one.clients: one.accuracy for one in known if one.accuracy is not None}
+    arrivals = run.head.arrivals if run.head else ()
+    return {
+        arrival.clients: arrival.accuracy for arrival in arrivals if arrival.accuracy is not None
+    }
 
 
 def _early(curve: Array) -> Array:
@@ -67,10 +69,10 @@ def _early(curve: Array) -> Array:
 
 @drawn(height=4.1)
 def class_coverage(figure: Figure, run: SeedResult) -> str:
-    known = run.head.arrivals if run.head else ()
-    if not known:
+    arrivals = run.head.arrivals if run.head else ()
+    if not arrivals:
         return ""
-    seen, classes = np.array([(one.clients, one.classes) for one in known], float).T
+    seen, classes = np.array([(arrival.clients, arrival.classes) for arrival in arrivals], float).T
     axes, every = figure.add_subplot(), len(run.data.classes) or int(classes.max())
     axes.axhline(every, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=f"all {every:,}")
     axes.fill_between(seen, classes, step="post", color=COLOURS[0], alpha=0.12, linewidth=0)
@@ -136,8 +138,8 @@ def client_bytes(figure: Figure, run: SeedResult) -> str:
 
 def _sizes(values: Sequence[float | None]) -> Array:
     """Bytes in order; one client alone is drawn as a level line."""
-    known = thin(np.sort([value for value in values if value]))
-    return np.repeat(known, 2) if len(known) == 1 else known
+    sizes = thin(np.sort([value for value in values if value]))
+    return np.repeat(sizes, 2) if len(sizes) == 1 else sizes
 
 
 @drawn(height=3.7)
@@ -164,8 +166,8 @@ def _upload(result: RunResult) -> float | None:
     """Mean bytes up per client: of the upload alone, where it is known."""
 
     def read(run: SeedResult) -> float | None:
-        own, up = run.head.bytes_per_client if run.head else None, spent(run, "up")
-        return own or (up and up / max(len(run.split.clients), 1))
+        measured, up = run.head.bytes_per_client if run.head else None, spent(run, "up")
+        return measured or (up and up / max(len(run.split.clients), 1))
 
     return result.over_seeds(read)
 

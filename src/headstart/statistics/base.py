@@ -255,8 +255,8 @@ class Slots:
                 raise DataError("labels: expected all integers or all strings, got both")
             self._kind = classes.dtype.kind
         place = self._place
-        found = [place.setdefault(label, len(place)) for label in classes.tolist()]
-        return np.array(found, dtype=np.intp)
+        positions = [place.setdefault(label, len(place)) for label in classes.tolist()]
+        return np.array(positions, dtype=np.intp)
 
     def sorted(self) -> tuple[Labels, NDArray[np.intp]]:
         """The classes in order, and the place of each."""

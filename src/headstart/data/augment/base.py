@@ -60,7 +60,7 @@ class Frame:
 class Augmentation:
     """A frozen dataclass with a `name`, whose fields are its settings; it has any of these hooks.
 
-    `needs_decoded`: it looks at the image as it was decoded, before it is resized. `channels`: it
+    `needs_decoded`: it needs the image as it was decoded, before it is resized. `channels`: it
     is made of what clients send of their colours, by `with_channels`.
     """
 
@@ -83,6 +83,6 @@ class Augmentation:
         """
         return None
 
-    def with_channels(self, own: Any, table: Any) -> Augmentation:
+    def with_channels(self, mine: Any, table: Any) -> Augmentation:
         """Of a client with its `own` channel statistics, when all clients' are in the `table`."""
         return self

@@ -108,7 +108,7 @@ def shift_test(images: ArrayLike, delta: float, seed: int = 0) -> Shifted:
 
 @dataclass(frozen=True)
 class DomainShift(Augmentation):
-    """Groups of clients with one colour stronger in each; said as shift=δ, not in augment."""
+    """Groups of clients with one colour stronger in each; set by shift=δ, not in augment."""
 
     name: ClassVar[str] = "domain-shift"
     needs_decoded: ClassVar[bool] = True

@@ -63,7 +63,7 @@ class Network:
         return self.weights.find(path, download=download)
 
     def fitting(self, preprocess: Preprocess | None) -> Preprocess:
-        """The preprocessing asked for, if the network can take it, or its own."""
+        """Return the requested preprocessing if the network can take it, or else its default."""
         if preprocess is None:
             return self.preprocess
         if not self.any_size and preprocess.size != self.preprocess.size:
@@ -187,7 +187,9 @@ def register_network(*, dimension: int) -> Callable[[M], M]:
 def names() -> dict[str, str]:
     """Every network that extracts features, by name, with a line about it."""
     every = (entry.thing for entry in NETWORKS.entries())
-    return {one.name: one.about for one in every if one is not None and one.weights}
+    return {
+        network.name: network.about for network in every if network is not None and network.weights
+    }
 
 
 def network(name: str) -> Network:

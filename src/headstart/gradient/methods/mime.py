@@ -21,11 +21,11 @@ def mime(beta: float = 0.9, lite: bool = False) -> Recipe:
     flag("lite", lite)
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
-        found = gradient(params)
+        step = gradient(params)
         if not lite:
             there = gradient({**params, **local.received})
-            found = add(minus(found, there), local.server["gradient"])
-        return add(scaled(found, 1 - beta), local.server["momentum"], beta)
+            step = add(minus(step, there), local.server["gradient"])
+        return add(scaled(step, 1 - beta), local.server["momentum"], beta)
 
     state = ("momentum",) if lite else ("momentum", "gradient")
     return Recipe(

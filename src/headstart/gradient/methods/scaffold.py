@@ -32,8 +32,8 @@ def scaffold(server_rate: float = 1.0) -> Recipe:
 
 
 def _correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
-    found = gradient(params)
-    return add(add(found, local.memory["control"], -1.0), local.server["control"])
+    step = gradient(params)
+    return add(add(step, local.memory["control"], -1.0), local.server["control"])
 
 
 def _change(end: LocalResult) -> dict[str, Any]:
