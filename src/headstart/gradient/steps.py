@@ -118,6 +118,7 @@ def broadcast(
     server: Mapping[str, Mapping[str, Any]],
     classes: NDArray[Any],
 ) -> dict[str, NDArray[Any]]:
+    """Return the arrays that clients of a round receive; refuse other classes than the model's."""
     names = job.names
     if len(classes) != job.spec.classes:
         raise HeadstartError(
@@ -302,6 +303,7 @@ def decode_broadcast(job: Job, arrays: Arrays, round_: int) -> Broadcast:
 
 
 def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
+    """Return arrays as float32 tensors with a leading axis of one client."""
     return {
         name: torch.from_numpy(np.array(array, np.float32))[None] for name, array in tree.items()
     }

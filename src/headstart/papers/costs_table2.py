@@ -119,6 +119,7 @@ PROFILES = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction."""
     results = ResultCollector()
     paper: dict[tuple[str, str], float] = {}
     for done, (name, profile) in enumerate(PROFILES.items(), 1):
@@ -223,6 +224,7 @@ def sums_bytes(classes: int, d: int) -> int:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in PROFILES:
         pair = [row for row in rows if row.setting == name and "Fed3R, our" in row.what]

@@ -30,13 +30,19 @@ class Summable(Protocol):
     is_sum: ClassVar[bool]
 
     def __add__(self, other: Self) -> Self: ...
-    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]: ...
+    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]:
+        """Return the arrays of its message, at this precision."""
+        ...
+
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self: ...
     def to_bytes(self, precision: str | None = None) -> bytes: ...
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self: ...
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """Return a SHA-256 of its contents, the same for equal statistics."""
+        ...
+
     @classmethod
     def total(cls, statistics: Iterable[Self]) -> Self: ...
 
@@ -144,6 +150,7 @@ def fingerprint(kind: str, parts: Iterable[object]) -> str:
 
 
 def check_precision(precision: str, exact: bool) -> str:
+    """Return the precision; refuse an unknown one, and any but float64 for exact sums."""
     if precision not in PRECISIONS:
         raise DataError(f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}")
     if exact and precision != "float64":
