@@ -230,7 +230,7 @@ def _square(array: Tensor) -> float:
 
 
 def _sent(answers: Sequence[Vectors]) -> Vectors:
-    """Their sum, at the four bytes a number that a client sends."""
+    """Their sum, at the four bytes per number that a client sends."""
     total = Vectors.total(answers)
     return Vectors(total.vectors.astype(np.float32), total.numbers, total.rows, total.names)
 

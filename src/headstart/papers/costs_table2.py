@@ -155,7 +155,7 @@ def client_sizes(file: str) -> Ints:
 
 
 def communication(profile: Profile, clients: int) -> dict[str, float]:
-    """The paper's formulas (table 22), 4 bytes a number, in GB over all rounds."""
+    """The paper's formulas (table 22), 4 bytes per number, in GB over all rounds."""
     d, head, sampled = DIMENSION, DIMENSION * profile.classes, profile.rounds * PER_ROUND
     numbers = {
         "Fed3R": clients * (d * (d + 1) / 2 + d * profile.own),

@@ -15,9 +15,9 @@ from headstart.statistics.exact import Lattice
 from headstart.statistics.wire import LABEL_LIMIT, Arrays, Limits
 
 PRECISIONS = {
-    "float64": "8 bytes a number: nothing is lost",
-    "float32": "4 bytes a number, the default",
-    "float16": "2 bytes a number and a scale a row",
+    "float64": "8 bytes per number: nothing is lost",
+    "float32": "4 bytes per number, the default",
+    "float16": "2 bytes per number and a scale per row",
     "int8": "1 byte a number and a scale a row: the smallest message",
 }
 LARGEST = 1e140  # of a feature: sums of squares must stay numbers
@@ -96,7 +96,7 @@ def check_samples(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.fl
         raise DataError(f"features: expected numbers, got dtype {z.dtype}")
     y = as_labels(labels)
     if len(y) != len(z):
-        raise DataError(f"labels: expected one a sample ({len(z)}), got {len(y)}")
+        raise DataError(f"labels: expected one per sample ({len(z)}), got {len(y)}")
     if y.dtype.kind == "U" and max(map(len, y.tolist()), default=0) > LABEL_LIMIT:
         raise DataError(f"labels: expected at most {LABEL_LIMIT} characters each")
     floats = z if z.dtype.kind == "f" else z.astype(np.float64)
