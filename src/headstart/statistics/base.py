@@ -18,7 +18,7 @@ PRECISIONS = {
     "float64": "8 bytes per number: nothing is lost",
     "float32": "4 bytes per number, the default",
     "float16": "2 bytes per number and a scale per row",
-    "int8": "1 byte a number and a scale a row: the smallest message",
+    "int8": "1 byte per number and a scale per row: the smallest message",
 }
 LARGEST = 1e140  # of a feature: sums of squares must stay numbers
 ROWS = ("F64", "F32", "F16", "I8", "I64")  # types of rows on the wire; I64 on a lattice
@@ -159,7 +159,7 @@ def check_precision(precision: str, exact: bool) -> str:
 
 
 def row_scale(rows: NDArray[np.float64], precision: str) -> NDArray[np.float32]:
-    """A scale a row that fits its largest number to float16 (1) or int8 (127)."""
+    """A scale per row that fits its largest number to float16 (1) or int8 (127)."""
     scale = np.abs(rows).max(axis=1, initial=0.0) / (127 if precision == "int8" else 1)
     narrow = cast("scale", scale, "float32")
     return np.where(narrow > 0, narrow, np.float32(1.0))
