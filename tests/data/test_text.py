@@ -153,7 +153,7 @@ def test_a_long_sentence_is_cut_and_still_ends(tiny):
 )
 def test_a_wrong_vocabulary(tmp_path, text, said):
     (tmp_path / "vocab.txt").write_text(text)
-    with pytest.raises(DataError, match=f"vocab.txt: expected a piece a line.*{said}"):
+    with pytest.raises(DataError, match=f"vocab.txt: expected one piece per line.*{said}"):
         WordPieces.load(tmp_path / "vocab.txt", Reading())
 
 

@@ -58,6 +58,7 @@ def _cells(run: SeedResult, personal: bool) -> list[str]:
 
 
 def show_end(results: Sequence[RunResult], folder: Path) -> None:
+    """Print the privacy statements, whether federated and pooled totals agree, and the folder."""
     for result in results:
         if result.runs[0].privacy:
             facts = "; ".join(f"{what}: {text}" for what, text in result.runs[0].privacy.facts[:5])

@@ -41,6 +41,7 @@ def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
 
 
 def hidden(name: str) -> bool:
+    """Return whether a file or folder name is one that readers leave out."""
     return name.startswith(".") or name.lower() in _LITTER
 
 

@@ -239,7 +239,7 @@ def imbalance(
     owner = np.full(len(shown), -1, dtype=np.int64)
     for client, quota in enumerate(quotas.tolist()):
         while quota:
-            # Erratum: c* = argmin over the non-empty D^c, anew here; as printed (once a client,
+            # Erratum: c* = argmin over the non-empty D^c, anew here; as printed (once per client,
             # over all D^c) the loop never ends.
             rarest = int(np.where(left > 0, left, len(shown) + 1).argmin())
             free = pools[rarest] if single else pools[rarest][owner[pools[rarest]] < 0]

@@ -30,6 +30,7 @@ def register_engine(name: str) -> Callable[[Engine], Engine]:
 
 
 def engine_names() -> list[str]:
+    """Return the names of all engines, loaded or not, sorted."""
     return sorted({*_MODULES, *ENGINES})
 
 

@@ -88,6 +88,7 @@ class State:
 
 
 def begin(job: Job, params: Mapping[str, NDArray[Any]]) -> State:
+    """Return the state before round 1; refuse parameters that do not fit the model."""
     for name, shape in job.model.shapes.items():
         if name not in params or params[name].shape != shape:
             got = params[name].shape if name in params else "none"
@@ -123,6 +124,7 @@ def one_round(
     state: State,
     samples: Arrays | None = None,
 ) -> State:
+    """Run one round with a cohort of the plan and return the state after it."""
     recipe, names, shapes = job.recipe, job.names, job.model.shapes
     slower = plan.drop ** sum(state.round >= at for at in plan.drops)
     if slower != 1:

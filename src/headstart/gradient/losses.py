@@ -95,6 +95,7 @@ def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def cross_entropy(seen: Seen, term: Term) -> Tensor:
+    """Return the weighted cross-entropy of the logits."""
     return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 
@@ -114,6 +115,7 @@ def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tens
 
 
 def dot_regression(seen: Seen, term: Term) -> Tensor:
+    """Return ½(cos(z, w_y) − 1)² for features z and the head's row w_y of their class."""
     rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
     class_rows = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
     cosine = (unit(seen.features) * class_rows).sum(dim=-1)
@@ -121,11 +123,13 @@ def dot_regression(seen: Seen, term: Term) -> Tensor:
 
 
 def sphere(seen: Seen, term: Term) -> Tensor:
+    """Return the squared error of scaled cosine logits against one-hot labels."""
     wanted = F.one_hot(seen.labels, seen.rows.shape[1])
     return seen.mean((term.scale * seen.cosines() - wanted).square().mean(dim=-1))
 
 
 def balanced(seen: Seen, term: Term) -> Tensor:
+    """Return the cross-entropy of scaled cosines plus γ·log of the client's class frequencies."""
     prior = torch.log(seen.held**term.gamma)[:, None]  # −∞: a class that the client lacks (γ > 0)
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
 
@@ -136,6 +140,7 @@ def frequencies(counts: Tensor) -> Tensor:
 
 
 def scaled(seen: Seen, term: Term) -> Tensor:
+    """Return the cross-entropy of scores scaled by the client's relative class frequencies."""
     logits = seen.scores * frequencies(seen.held)[:, None]
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
@@ -148,24 +153,29 @@ def _divergence(seen: Seen, term: Term, scores: Tensor, received: Tensor) -> Ten
 
 
 def kd(seen: Seen, term: Term) -> Tensor:
+    """Return the distillation loss τ²·KL(received ‖ local) over all classes."""
     return _divergence(seen, term, seen.scores, seen.received.scores)
 
 
 def ntd(seen: Seen, term: Term) -> Tensor:
+    """Return the distillation loss over the classes that are not the true one."""
     true = F.one_hot(seen.labels, seen.scores.shape[2]).bool()
     both = (part.masked_fill(true, -torch.inf) for part in (seen.scores, seen.received.scores))
     return _divergence(seen, term, *both)
 
 
 def ld(seen: Seen, term: Term) -> Tensor:
+    """Return the squared distance between the received and the local model's scores."""
     return seen.mean((seen.scores - seen.received.scores).square().sum(dim=-1))
 
 
 def fd(seen: Seen, term: Term) -> Tensor:
+    """Return the mean squared distance between the received and the local model's features."""
     return seen.mean((seen.features - seen.received.features).square().mean(dim=-1))
 
 
 def moon(seen: Seen, term: Term) -> Tensor:
+    """Return MOON's contrastive loss: near the received model's features, far from the last's."""
     ours, last = unit(seen.features), seen.last or seen.received
     near, far = (
         (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)

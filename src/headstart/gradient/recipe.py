@@ -154,15 +154,19 @@ class Average:
 
 
 def plain(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+    """Return the gradient as it is: the correction of plain SGD."""
     return gradient(params)
 
 
 def nothing(end: LocalResult) -> dict[str, Tree]:
+    """Return no arrays: a method that remembers or sends nothing more."""
     return {}
 
 
 @dataclass(frozen=True)
 class Recipe:
+    """What a method changes of FedAvg; every field has FedAvg's value as its default."""
+
     objective: Objective = CROSS_ENTROPY
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone

@@ -118,6 +118,7 @@ def broadcast(
     server: Mapping[str, Mapping[str, Any]],
     classes: NDArray[Any],
 ) -> dict[str, NDArray[Any]]:
+    """Return the arrays that clients of a round receive; refuse other classes than the model's."""
     names = job.names
     if len(classes) != job.spec.classes:
         raise HeadstartError(
@@ -229,7 +230,7 @@ def _square(array: Tensor) -> float:
 
 
 def _sent(answers: Sequence[Vectors]) -> Vectors:
-    """Their sum, at the four bytes a number that a client sends."""
+    """Their sum, at the four bytes per number that a client sends."""
     total = Vectors.total(answers)
     return Vectors(total.vectors.astype(np.float32), total.numbers, total.rows, total.names)
 
@@ -302,6 +303,7 @@ def decode_broadcast(job: Job, arrays: Arrays, round_: int) -> Broadcast:
 
 
 def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
+    """Return arrays as float32 tensors with a leading axis of one client."""
     return {
         name: torch.from_numpy(np.array(array, np.float32))[None] for name, array in tree.items()
     }

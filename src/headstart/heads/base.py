@@ -40,7 +40,7 @@ class Head(Protocol):
         ...
 
     def paper_upload_size(self, d: int, held: float, every: int) -> float:
-        """Return how many numbers the papers count as sent by a client that has `own` of `every`
+        """Return how many numbers the papers count as sent by a client that has `held` of `every`
         classes (4 bytes each)."""
         ...
 

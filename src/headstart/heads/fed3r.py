@@ -136,6 +136,7 @@ def _carried(g: np.ndarray, rebalance: float) -> np.ndarray:
 
 
 def check_ridge(ridge: float | str) -> None:
+    """Refuse a λ that is neither a positive number nor "gcv"."""
     if isinstance(ridge, str):
         if ridge != "gcv":
             raise HeadstartError(f"ridge: expected a number or 'gcv', got {ridge!r}")

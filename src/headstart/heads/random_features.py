@@ -74,9 +74,11 @@ class Fed3RRandomFeatures:
         return Fed3R(**shared)
 
     def path(self, total: Moments) -> RidgePath:
+        """Return GCV over λ from the sums of mapped features."""
         return self._ridge_head.path(total)
 
     def leverage(self, total: Moments) -> Leverage:
+        """Return the leverage of mapped features, as Fed3R has it."""
         return self._ridge_head.leverage(total)
 
     def solve(self, total: Moments) -> LinearHead:

@@ -95,6 +95,7 @@ class Choice:
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for name, train, test in _data_sets(task.data):
         for seed in range(task.seeds):
@@ -247,6 +248,7 @@ def _model(head: Any, total: Any, random: Fed3RRandomFeatures | None) -> Any:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         row, plain = (find_row(rows, what, name) for what in (CHOSEN, PLAIN))

@@ -20,6 +20,7 @@ GAIN = "a second mean, 10 clients"
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     jobs = len(CLIENTS) * len(ALPHAS) + len(FEW) * (len(MEANS) - 1)
     for case in cases(task):
@@ -58,6 +59,7 @@ def _gain(rows: Sequence[Row], name: str) -> Row:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         few, many = (find_row(rows, _name(clients, 0.1, 1), name) for clients in (10, 100))

@@ -26,6 +26,7 @@ HEADS = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for done, case in enumerate(cases(task), 1):
         pooled = Fed3R().measure(case.train.features, case.train.labels)
@@ -36,6 +37,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         total, within = (find_row(rows, what, name) for what in list(HEADS)[:2])

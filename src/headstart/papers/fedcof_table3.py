@@ -57,6 +57,7 @@ def numbers(head: str, d: int, held: int) -> int:
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):

@@ -22,6 +22,7 @@ DISTINCT = "distinct totals over all plans"
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -64,6 +65,7 @@ def _with_paper(row: Row) -> Row:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         same = find_row(rows, DISTINCT, name)

@@ -350,6 +350,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def apply_change(settings: dict[str, Any], change: str) -> None:
+    """Apply `key=value` to the settings in place; refuse a text without a key or a '='."""
     key, mark, value = change.partition("=")
     if not mark or not key:
         raise HeadstartError(f"change: expected key=value, got {change!r}")
@@ -412,6 +413,7 @@ def kept_plugins(text: bytes) -> list[PluginFile]:
 
 
 def dump_config(config: RunConfig) -> str:
+    """Return the configuration as YAML."""
     settings = config.model_dump(mode="json")
     if not config.plugins:
         del settings["plugins"]

@@ -136,6 +136,8 @@ def _counted(federation: Federation) -> list[Answer]:
 
 @dataclass(eq=False)
 class PipelineContext:
+    """What the phases of one run share: the federation, the settings and what they measure."""
+
     federation: Federation
     config: RunConfig
     test: Samples  # the server's own

@@ -38,6 +38,8 @@ from headstart.statistics.base import total
 
 @dataclass(frozen=True)
 class RunFolder:
+    """The folder of one run: its settings, uploads, events, model and results."""
+
     path: Path
 
     def create(self, config: RunConfig, data: str) -> None:

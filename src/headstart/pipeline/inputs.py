@@ -141,6 +141,7 @@ def _hint(how: Extraction) -> str:
 
 
 def holds_images(source: str) -> bool:
+    """Return whether a path, which is no data set's name, holds images."""
     return source not in DATASETS and is_images(source)
 
 

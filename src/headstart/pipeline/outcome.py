@@ -142,6 +142,7 @@ def ridge_path(method: Head, total: Any) -> RidgePath | None:
 
 
 def data_summary(experiment: Experiment, digest: str) -> DataSummary:
+    """Return the name, sizes and classes of the data of an experiment."""
     train, config = experiment.train, experiment.config
     classes, _ = experiment.partition.counts(train.labels)
     return DataSummary(
@@ -157,6 +158,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
+    """Return how samples were split among clients, with the counts per client and class."""
     made = experiment.config.partition or NamedSettings(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
@@ -173,6 +175,7 @@ def split_summary(experiment: Experiment) -> SplitSummary:
 def client_rows(
     experiment: Experiment, context: PipelineContext, method: Head | None
 ) -> tuple[ClientSummary, ...]:
+    """Return a summary per client: samples, classes and bytes."""
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():

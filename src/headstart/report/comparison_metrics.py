@@ -64,6 +64,7 @@ def make_entries(
 
 
 def runs_of(entries: Iterable[Entry]) -> list[SeedResult]:
+    """Return the runs of all entries, seed by seed."""
     return [run for entry in entries for run in entry.result.runs]
 
 
@@ -130,6 +131,7 @@ def spent(run: SeedResult, key: str) -> float | None:
 
 
 def accuracies(run: SeedResult) -> list[float]:
+    """Return the accuracies along a run's curve, where it was tested."""
     return [point.accuracy for point in run.curve if point.accuracy is not None]
 
 

@@ -51,6 +51,8 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
+    """The text of a table's cell, and whether it is the best of its column."""
+
     text: str
     best: bool = False
 

@@ -49,6 +49,7 @@ _DIAGNOSED = {
 
 
 def price_curves(entries: Sequence[Entry]) -> list[Drawing | None]:
+    """Return the figures of accuracy by round and by each cost; None where there is no data."""
     return [
         _by_round(entries),
         *(_by_cost((entries, key), name=_PRICES[key][0]) for key in _PRICES),

@@ -32,6 +32,7 @@ COLUMNS, LINES, CELLS = 300, 120, 400  # of the heat map (clients, classes), of 
 
 @drawn(height=4.1)
 def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw accuracy by uploads received; return the caption, "" if there is nothing to draw."""
     curves = [(entry, mean_series(entry.result, _arrived)) for entry in entries]
     curves = [(entry, curve) for entry, curve in curves if len(curve)]
     if not curves:
@@ -69,6 +70,7 @@ def _early(curve: Array) -> Array:
 
 @drawn(height=4.1)
 def class_coverage(figure: Figure, run: SeedResult) -> str:
+    """Draw the classes seen by uploads received; return the caption, "" without arrivals."""
     arrivals = run.head.arrivals if run.head else ()
     if not arrivals:
         return ""
@@ -91,6 +93,7 @@ def class_coverage(figure: Figure, run: SeedResult) -> str:
 
 @drawn(height=3.7)
 def who_holds_what(figure: Figure, run: SeedResult) -> str:
+    """Draw the samples per client and class; return the caption, "" without counts."""
     counts = np.array(run.split.counts or (), float)
     if not counts.size:
         return ""
@@ -117,6 +120,7 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
 
 @drawn(height=3.7)
 def client_bytes(figure: Figure, run: SeedResult) -> str:
+    """Draw the bytes per client; return the caption, "" if no client sent any."""
     measured = _sizes([client.up for client in run.clients])
     formula = _sizes([client.formula_up for client in run.clients])
     if not len(measured):
@@ -144,6 +148,7 @@ def _sizes(values: Sequence[float | None]) -> Array:
 
 @drawn(height=3.7)
 def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw accuracy by bytes per client; return the caption, "" without either."""
     shown = [(e, x, y) for e in entries if (x := _upload(e.result)) and (y := e.result.accuracy)]
     if not shown:
         return ""
@@ -177,6 +182,7 @@ def _upload(result: RunResult) -> float | None:
 
 @drawn(height=4.1)
 def ridge_path(figure: Figure, head: HeadSummary) -> str:
+    """Draw the GCV score by λ; return the caption, "" for a head without a path."""
     if head.path is None or not head.path.ridges:
         return ""
     path = head.path
@@ -206,6 +212,7 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
 
 @drawn(height=4.9)
 def confusion_matrix(figure: Figure, confusion: Confusion) -> str:
+    """Draw the confusion matrix; return the caption, "" if it is empty."""
     counts = np.array(confusion.matrix, float)
     if not counts.size:
         return ""

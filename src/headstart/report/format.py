@@ -40,6 +40,7 @@ def name(value: object, limit: int = 200) -> str:
 
 
 def percent(share: float, spread: float | None = None) -> str:
+    """Return a share as a percentage, with its spread if there is one."""
     return f"{_both(100 * share, spread and 100 * spread, 1)}%"
 
 
@@ -66,18 +67,22 @@ def round_size(value: float) -> str:
 
 
 def round_flops(value: float) -> str:
+    """Return a number of operations with a unit, rounded."""
     return _united(value, None, "", round_number=True)
 
 
 def seconds(value: float, spread: float | None = None) -> str:
+    """Return a time in seconds, with its spread if there is one."""
     return f"{_both(value, spread, 2)} s"
 
 
 def times(value: float, spread: float | None = None) -> str:
+    """Return a ratio, with its spread if there is one."""
     return f"{_both(value, spread, 1)}×"
 
 
 def count(value: float, spread: float | None = None) -> str:
+    """Return a count, with one decimal if it has a spread."""
     return _both(value, spread, 1) if spread else plain(value)
 
 

@@ -73,6 +73,7 @@ def _own_cells(row: OwnModel) -> list[Cell]:
 
 
 def ridge_table(entries: Sequence[Entry]) -> Table | None:
+    """Return the table of λ chosen by GCV, or None if no head has a path."""
     rows = []
     for entry in entries:
         head = entry.first.head
@@ -107,6 +108,7 @@ class Errors(NamedTuple):
 
 
 def errors(entries: Sequence[Entry]) -> Errors | None:
+    """Return the commonest mistakes, or None without a confusion matrix."""
     total = confusion_of(entries)
     if total is None:
         return None
@@ -137,6 +139,7 @@ class Holdings(NamedTuple):
 
 
 def holdings(run: SeedResult) -> Holdings:
+    """Return the heterogeneity of a run's split as tables."""
     single: list[tuple[str, float]] = []
     spread: dict[str, dict[str, float]] = {}
     for label, value in run.split.summary.items():

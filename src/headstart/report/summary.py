@@ -39,6 +39,8 @@ class ComparisonSummary(NamedTuple):
 
 
 def compared(entries: Sequence[Entry]) -> ComparisonSummary:
+    """Return what the report's opening says of all pipelines together."""
+
     def all_of(read: Callable[[SeedResult], str]) -> str:
         return " or ".join(_once(read(entry.first) for entry in entries))
 
@@ -98,6 +100,7 @@ class Means(NamedTuple):
 
 
 def means(result: RunResult) -> Means:
+    """Return the means over seeds that the report's opening cites."""
     return Means(
         result.over_seeds(lambda run: run.balanced_accuracy),
         result.pooled_accuracy,
@@ -231,6 +234,7 @@ def differing(entries: Sequence[Entry]) -> Table | None:
 
 
 def footer(entries: Sequence[Entry]) -> str:
+    """Return the version and the date of the newest run."""
     run = max(runs_of(entries), key=lambda run: run.created)
     text = f"Headstart {name(run.version, 40)}".strip()
     return f"{text}, results of {name(run.created, 40)}." if run.created else f"{text}."

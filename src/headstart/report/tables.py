@@ -61,6 +61,7 @@ def _arrivals(runs: Sequence[SeedResult]) -> list[Row]:
 
 
 def as_csv(lines: Iterable[Line]) -> str:
+    """Return lines as CSV; a missing value is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(

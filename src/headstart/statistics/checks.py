@@ -48,6 +48,7 @@ _RANK = 1e-3
 def read_factor(
     dimension: int, classes: Labels, counts: NDArray[np.int64], arrays: Arrays
 ) -> Factor:
+    """Return the factor in a message's arrays; refuse shapes and dtypes that do not fit."""
     y = arrays["y"]
     r, n = len(y), int(counts.sum())
     if dimension < 1 or r > min(n, dimension):
@@ -165,6 +166,7 @@ def read_gram(
     arrays: Arrays,
     lattice: Lattice | None,
 ) -> Gram:
+    """Return the Gram matrix in a message's arrays; refuse shapes and dtypes that do not fit."""
     a, b = arrays["a"], arrays["b"]
     if dimension < 1 or a.shape != (dimension * (dimension + 1) // 2,):
         raise WireError(

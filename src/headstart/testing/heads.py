@@ -65,10 +65,12 @@ def federations(draw: st.DrawFn) -> list[Client]:
 
 
 def measure(head: Head, clients: Sequence[Client], **how: Any) -> list[Any]:
+    """Return the statistic of each client."""
     return [head.measure(z, y, secret=b"client %d" % k, **how) for k, (z, y) in enumerate(clients)]
 
 
 def pooled(clients: Sequence[Client]) -> Client:
+    """Return the samples of all clients as one."""
     return np.concatenate([z for z, _ in clients]), np.concatenate([y for _, y in clients])
 
 
@@ -79,6 +81,7 @@ def dealt(z: Array, y: Array, rng: np.random.Generator, most: int = 20) -> list[
 
 
 def one_client(n: int, **how: Any) -> Client:
+    """Return one client of `n` random samples."""
     return make_clients((n,), **how)[0]
 
 
@@ -122,6 +125,7 @@ def _same_rows(left: Any, right: Any, tolerance: float, what: str) -> None:
 
 
 def same_digest(left: Any, right: Any, what: str) -> None:
+    """Fail if the digests of two statistics differ."""
     require(left.digest() == right.digest(), f"{what}: the digests differ")
 
 

@@ -83,6 +83,7 @@ def turned(recipe: Recipe) -> bool:
 
 
 def everybody(data: Clients, rounds: int = 3) -> Plan:
+    """Return a plan in which all clients take part in every round."""
     return Plan(rounds=rounds, clients=len(data))
 
 
@@ -282,6 +283,7 @@ def upload(
 
 
 def moved_names(before: Mapping[str, NDArray[Any]], after: Mapping[str, NDArray[Any]]) -> set[str]:
+    """Return the names of the arrays that training has changed."""
     return {n for n, array in before.items() if not np.array_equal(array, after[n])}
 
 

@@ -173,6 +173,7 @@ def _scaled(values: NDArray[Any], factor: float) -> NDArray[Any]:
 
 
 def checked_domains(domains: ArrayLike, n: int) -> NDArray[Any]:
+    """Return the domains as an array; refuse other than one known name per image."""
     names = np.asarray(domains)
     if names.shape != (n,):
         raise DataError(f"domains: expected one per image ({n}), got shape {names.shape}")

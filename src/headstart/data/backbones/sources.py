@@ -29,6 +29,8 @@ ENGINES = ("onnx", "torch")
 
 
 class Source(Protocol):
+    """Where an extractor's network comes from: an ONNX file or a torch module."""
+
     def open(self, batch: int) -> Run:
         """A function of exactly `batch` images."""
 

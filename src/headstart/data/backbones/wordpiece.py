@@ -57,7 +57,7 @@ class WordPieces:
 
     @classmethod
     def load(cls, path: Path, reading: Reading) -> WordPieces:
-        """A vocabulary with a piece a line, whose number is the id."""
+        """A vocabulary with one piece per line, whose number is the id."""
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:

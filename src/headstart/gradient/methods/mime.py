@@ -39,6 +39,8 @@ def mime(beta: float = 0.9, lite: bool = False) -> Recipe:
 
 @dataclass(frozen=True)
 class Steady:
+    """Mime's server step: the mean update, and momentum from the mean full gradient."""
+
     beta: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

@@ -44,6 +44,8 @@ def _change(end: LocalResult) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Controlled:
+    """Scaffold's server step: the mean update, and the control variate of all clients."""
+
     rate: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

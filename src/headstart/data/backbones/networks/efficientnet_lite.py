@@ -26,6 +26,8 @@ _STAGES = (
 
 
 class EfficientNetLite(nn.Module):
+    """EfficientNet-Lite up to its pooled features, for a width and a depth factor."""
+
     def __init__(self, width: float = 1.0, depth: float = 1.0, dropout: float = 0.2) -> None:
         super().__init__()
         self._conv_stem = SameConv(3, 32, 3, 2)

@@ -19,10 +19,13 @@ _STAGES = (
 
 
 def build() -> MobileNetV2:
+    """Return the torch module with random weights."""
     return MobileNetV2()
 
 
 class MobileNetV2(nn.Module):
+    """MobileNetV2, with the module names of its published weights."""
+
     def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = [_conv(3, 32, kernel=3, stride=2)]
