@@ -105,6 +105,11 @@ class Model:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
+        if spec.network and NETWORKS[spec.network].stride:
+            raise HeadstartError(
+                f"network: expected one that gives features per image, got {spec.network}, "
+                "which gives them per cell"
+            )
         self.module = module_of(spec.network) if spec.network else None
         self.scaling = scaling(spec.network) if spec.network else None
         self.map = RandomFeatures(*spec.feature_map) if spec.feature_map else None

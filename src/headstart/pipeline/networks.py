@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.backbones.weights import load_into
 from headstart.errors import HeadstartError
 from headstart.gradient.models import Spec, build
 from headstart.pipeline.context import Params, PipelineContext
@@ -17,7 +16,7 @@ def published(network: str, weights: str | None) -> Params:
     if known.weights is None:
         return {}
     module = known.build()
-    load_into(module, known.find_weights(weights))
+    known.load(module, weights)
     shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
