@@ -59,6 +59,17 @@ def test_a_restyled_image_is_real_to_rounding(height, width, seed, mix):
     assert np.abs(found.imag).max() < 1e-9
 
 
+@quick
+@given(height=sides, width=sides, share=st.floats(0.01, 0.6), seed=seeds)
+def test_amplitudes_are_those_of_the_whole_transform(height, width, share, seed):
+    images = pictures(2, height, width, seed)
+    a, b = half = styles.half_window(height, width, share)
+    whole = np.fft.fftshift(np.abs(np.fft.fft2(images.astype(float))), axes=(2, 3))
+    y, x = height // 2, width // 2
+    expected = whole[:, :, y - a : y + a + 1, x - b : x + b + 1] / (height * width)
+    np.testing.assert_allclose(styles.amplitudes(images, half), expected, atol=1e-9)
+
+
 def test_a_window_by_hand():
     """0.5·255 everywhere, and a cosine of 2 periods across: its amplitude is half its height."""
     wave = 0.2 * np.cos(2 * np.pi * 2 * np.arange(16) / 16)

@@ -76,8 +76,8 @@ def amplitudes(images: ArrayLike, half: Half = (1, 1)) -> Floats:
     if _fitting(half, height, width) != tuple(half) or min(half) < 0:
         most = _fitting((height, width), height, width)
         raise DataError(f"half: expected from (0, 0) to {most} for {height}×{width}, got {half}")
-    spectrum = np.fft.fft2(values)
-    found: Floats = np.abs(spectrum[_window(half)]) / (height * width)
+    down, across = (_waves(reach, side) for reach, side in zip(half, (height, width), strict=True))
+    found: Floats = np.abs(down @ (values @ across.T)) / (height * width)
     return found
 
 
@@ -106,6 +106,12 @@ def _restyled(pixels: Images, windows: ArrayLike, mix: ArrayLike) -> NDArray[np.
     mixed = (1 - weight) * np.abs(inside) + weight * style
     spectrum[at] = mixed * np.exp(1j * np.angle(inside))
     return np.fft.ifft2(spectrum)
+
+
+def _waves(reach: int, side: int) -> NDArray[np.complex128]:
+    """e^{−2πi·kx/side}, a row for each k from −reach to reach: few frequencies need no whole F."""
+    turns = np.outer(np.arange(-reach, reach + 1), np.arange(side)) % side
+    return np.exp(-2j * np.pi / side * turns)
 
 
 def _window(half: Half) -> Any:
