@@ -121,7 +121,7 @@ def frames(drives):
 
 
 def test_clusters_of_real_drives_are_the_drives():
-    """Runs of about 16 frames of three drives, one of them at dusk; the last 5 of each are its test.
+    """Runs of about 16 frames of three drives, one of them at dusk; each tests on its last 5.
 
     With the styles of all 16 frames the silhouette prefers two clusters, dusk and the rest.
     """
