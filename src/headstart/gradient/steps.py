@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,7 +60,9 @@ class Job:
 
     def __post_init__(self) -> None:
         choice("train", self.train, PARTS)
-        _ = self.recipe  # refuses what it does not know
+        policy = self.recipe.batch_norm  # refuses a method that it does not know
+        if policy is not None and policy != self.spec.batch_norm:
+            object.__setattr__(self, "spec", replace(self.spec, batch_norm=policy))
 
     @functools.cached_property
     def plain(self) -> dict[str, Any]:
