@@ -11,8 +11,7 @@ from headstart.data.backbones.catalogue import NETWORKS, network
 from headstart.data.backbones.networks.bisenetv2 import BiSeNetV2, GatherExpand, GatherExpandHalf
 from headstart.data.backbones.networks.deeplabv3 import DeepLabV3
 from headstart.data.backbones.networks.mobilenet_v2 import MobileNetV2
-from headstart.errors import DataError, HeadstartError
-from headstart.gradient.models import Model, Spec
+from headstart.errors import DataError
 from headstart.gradient.networks import module_of, scaling
 
 DENSE = [name for name, one in NETWORKS.items() if one.stride]
@@ -177,8 +176,6 @@ def test_a_dense_network_is_no_extractor_of_images():
         network("deeplabv3")
     with pytest.raises(DataError, match="weights: bisenetv2 has none that are published"):
         NETWORKS["bisenetv2"].load(None)
-    with pytest.raises(HeadstartError, match="network: expected one that gives features per image"):
-        Model(Spec(3, 128, network="bisenetv2_quarter"))
 
 
 def test_its_last_layer_is_no_part_of_the_features():

@@ -340,3 +340,9 @@ def test_both_on_the_command_line(photos, tmp_path):
     for name in ("01", "02"):
         data = RunFolder(tmp_path / "out" / name).result().data
         assert (data.shift, data.augment) == (1.5, "fedrdn")
+
+
+def test_a_dense_network_wants_masks(photos, tmp_path):
+    config = told(photos, network="bisenetv2_quarter", pixels=32, pipeline="none + FedAvg-1(f)")
+    with pytest.raises(HeadstartError, match="gives features per cell; expected images with masks"):
+        run(config, tmp_path / "run")

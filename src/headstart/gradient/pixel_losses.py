@@ -35,6 +35,7 @@ VOID = -1  # of a mask: no class
 def pixel_cross_entropy(scores: Tensor, masks: Tensor, share: float | None = None) -> Tensor:
     """Of each image: the mean over its labelled pixels (0 where it has none), or over the hardest
     `share` of all its pixels."""
+    masks = masks.long()
     at_mask = _at(scores, masks)
     each = F.cross_entropy(at_mask, masks, ignore_index=VOID, reduction="none").flatten(1)
     if share is not None:

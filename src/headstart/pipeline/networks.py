@@ -25,8 +25,16 @@ def published(network: str, weights: str | None) -> Params:
 
 
 def check_network(context: PipelineContext) -> None:
-    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are.
+
+    A dense network, whose labels are masks, is refused where images have a label each.
+    """
     config = context.config
+    if config.network is not None and NETWORKS[config.network].stride:
+        raise HeadstartError(
+            f"network: {config.network} gives features per cell; "
+            "expected images with masks, got a label per image"
+        )
     model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
     random = config.network is not None and NETWORKS[config.network].weights is None
     if random and model.statistics and config.batch_norm == "frozen":

@@ -42,7 +42,7 @@ class Network:
     weights: WeightFile | None = None
     preprocess: Preprocess = USUAL
     any_size: bool = True  # convolutions take any input size; position embeddings do not
-    module: Callable[[], Any] | None = None
+    module: Callable[..., Any] | None = None
     stride: int | None = None
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class Network:
         `classes`: of a dense network that is to have its last layer and its auxiliary heads.
         """
         require("torch", "vision")
-        if self.module is not None:
-            return self.module()
-        made = importlib.import_module(f"{__package__}.networks.{self.name}").build
+        made = self.module
+        if made is None:
+            made = importlib.import_module(f"{__package__}.networks.{self.name}").build
         return made() if self.stride is None else made(classes)
 
     def load(self, module: Any, path: str | Path | None = None, *, download: bool = False) -> None:

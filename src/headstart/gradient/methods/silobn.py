@@ -1,4 +1,4 @@
-"""SiloBN (Andreux et al. 2020): FedAvg whose running statistics of batch norm stay with each client.
+"""SiloBN (Andreux et al. 2020): FedAvg whose statistics of batch norm stay with each client.
 
 γ and β are shared like all weights. Training never looks at running statistics (but in a batch of
 one image, which has none of its own), so that the learned parameters are those of FedAvg, bit for
