@@ -72,4 +72,6 @@ def _of_loss(loss: Loss) -> str:
 
 
 def _of_network(network: Network) -> str:
+    if network.stride:
+        return f"{network.about} (dense: for masks)"
     return f"{network.about}{'' if network.weights else ' (trained, not an extractor)'}"

@@ -133,6 +133,7 @@ OWN_STEPS = {
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
     "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
     "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
+    "styles": ("headstart.federation.styles", "styles of images: colours or low frequencies"),
     "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -25,7 +26,7 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
 from headstart.gradient.product import Product, onto
-from headstart.gradient.recipe import Local, LocalResult, Objective, Pass, Recipe
+from headstart.gradient.recipe import Correction, Local, LocalResult, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -124,7 +125,9 @@ class Group:
 
     @property
     def _in_memory(self) -> bool:
-        return all(isinstance(client.samples, ArraySamples) for client in self.clients)
+        """Arrays with a label per sample; masks are taken a batch at a time, like images."""
+        held = [client.samples for client in self.clients]
+        return all(isinstance(own, ArraySamples) and own.labels.ndim == 1 for own in held)
 
     def _from_memory(self, orders: NDArray[np.intp]) -> Reading:
         """Rows of arrays, taken into memory that all batches share."""
@@ -155,7 +158,7 @@ class Group:
                 )
             ]
             x, y = zip(*batches, strict=True)
-            return np.stack(x), np.stack(y)
+            return np.stack(x), np.stack(y).astype(np.int64, copy=False)
 
         return read
 
@@ -181,6 +184,18 @@ class Group:
                 row[len(mine) :] = -1
         took = epochs * steps[:, None]
         return order, (np.arange(took[0, 0]) < took).sum(axis=0).tolist()
+
+    @contextmanager
+    def drawing(self, model: Model, *key: int) -> Iterator[None]:
+        """What dropout draws is of the client's secret and the key, like the order of samples."""
+        if not model.draws:
+            yield
+            return
+        about = b"".join([client.secret for client in self.clients]) + repr(key).encode()
+        seed = int.from_bytes(hashlib.sha256(b"dropout " + about).digest()[:7], "little")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
 
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
@@ -277,6 +292,23 @@ def descend(
         return torch.zeros(len(group.clients))
     epochs = training.epochs if pass_.epochs is None else pass_.epochs
     every = group.batches(epochs, training.batch, *key)
+    with group.drawing(model, *key):
+        _descended(model, recipe, training, moving, every, params, local, correct, velocity)
+    return plain_steps(epochs * group.steps(training.batch), training.momentum)
+
+
+def _descended(
+    model: Model,
+    recipe: Recipe,
+    training: Training,
+    moving: Sequence[str],
+    every: Iterable[tuple[int, Batch]],
+    params: Params,
+    local: Local,
+    correct: Correction,
+    velocity: Params,
+) -> None:
+    """All steps, in place."""
     for count, batches in itertools.groupby(every, itemgetter(0)):
         now = {name: array[:count] for name, array in params.items()}
         statistics, client = only(now, model.statistics), local.first(count)
@@ -293,7 +325,6 @@ def descend(
                     at.sub_(change, alpha=training.rate)
                 else:
                     onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
-    return plain_steps(epochs * group.steps(training.batch), training.momentum)
 
 
 def plain_steps(taken: NDArray[np.int64], momentum: float) -> Tensor:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.data.samples import ArraySamples, Samples, blocks
+from headstart.errors import HeadstartError
 from headstart.federation import promises
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
@@ -263,6 +264,10 @@ def predicted(
     job: Job, params: Params, samples: Samples, mask: Tensor | float = 0.0
 ) -> NDArray[np.int64]:
     """The position of the highest logit, for each sample; parameters with an axis of 1."""
+    if job.model.stride is not None:
+        raise HeadstartError(
+            f"network: expected one that gives a class per image, got {job.spec.network} for masks"
+        )
     labels = []
     with torch.no_grad():
         for part in blocks(samples, _BLOCK, _NUMBERS):

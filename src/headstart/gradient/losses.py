@@ -28,18 +28,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headstart.gradient.pixel_losses import with_auxiliary
 from headstart.gradient.recipe import Term
 
+OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon")  # that masks, or no labels, are enough for
 _LEAST = 1e-6  # a shorter vector has no direction
 
 _FEW = 24  # classes
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Of a dense network: how many cells an image has, down and across, the scores of auxiliary
+    heads (b×C×…), and the share of pixels that a loss is the mean of."""
+
+    grid: tuple[int, int]
+    auxiliary: tuple[Tensor, ...] = ()
+    hardest: float | None = None
+
+
+@dataclass(frozen=True)
 class Seen:
     """A batch through a model: features f k×b×d, scores z k×b×C (before a mask), head rows v k×C×d.
 
-    An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds.
+    An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds. Of a
+    dense network (`cells`) b images are b·h·w features and scores, and labels are masks k×b×H×W.
     """
 
     features: Tensor
@@ -51,6 +64,7 @@ class Seen:
     mask: Tensor | float = 0.0
     through_received: Seen | None = None  # the same batch through the received model
     last: Seen | None = None  # through the client's own last one
+    cells: Cells | None = None
 
     @property
     def logits(self) -> Tensor:
@@ -74,8 +88,17 @@ class Seen:
         return unit(self.features) @ unit(self.rows).transpose(1, 2)
 
     def mean(self, each: Tensor) -> Tensor:
-        """Of k×b values, weighted; summed over clients."""
+        """Of k×b values, weighted; summed over clients. Of cells, the mean of each image's."""
+        if self.cells is not None:
+            each = each.reshape(*self.weights.shape, -1).mean(dim=2)
         return (each * self.weights).sum()
+
+    def maps(self) -> Tensor:
+        """The logits of a client's cells as images have them, b×C×h×w."""
+        if self.cells is None:
+            raise ValueError("a loss of pixels needs a dense network")
+        images = self.weights.shape[1]
+        return self.logits[0].reshape(images, *self.cells.grid, -1).permute(0, 3, 1, 2)
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -95,7 +118,11 @@ def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def cross_entropy(seen: Seen, term: Term) -> Tensor:
-    """Return the weighted cross-entropy of the logits."""
+    """Return the weighted cross-entropy of the logits, of pixels where the network is dense."""
+    if seen.cells is not None:
+        cells = seen.cells
+        each = with_auxiliary(seen.maps(), cells.auxiliary, seen.labels[0], cells.hardest)
+        return (each * seen.weights[0]).sum()
     return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 

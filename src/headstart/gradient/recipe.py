@@ -6,6 +6,7 @@ A client of round t receives the model θᵗ, trains it for a few passes over it
     objective     what is descended on a batch: losses and terms, weighted
     trains        the only part that it trains, where the other stays as it is
     personal      the part of the model that stays with each client
+    batch_norm    "local": so do the running statistics of batch norm, whatever the model says
     passes        which parts move, in which order
     correct       from the gradient to the step
     memory        what a client keeps between rounds, and how it begins
@@ -174,6 +175,7 @@ class Recipe:
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
     inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None
+    batch_norm: Literal["local"] | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain
     proximal_weight: float = 0.0  # of the Prox term in it, with which clients fine-tune locally

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,7 +60,9 @@ class Job:
 
     def __post_init__(self) -> None:
         choice("train", self.train, PARTS)
-        _ = self.recipe  # refuses what it does not know
+        policy = self.recipe.batch_norm  # refuses a method that it does not know
+        if policy is not None and policy != self.spec.batch_norm:
+            object.__setattr__(self, "spec", replace(self.spec, batch_norm=policy))
 
     @functools.cached_property
     def plain(self) -> dict[str, Any]:
@@ -356,6 +358,8 @@ def training_set(
     kept = _KEPT.get(client)
     if kept and kept[0] is job.model.spec and kept[1] is classes and not oll:
         return kept[2]
+    if job.model.stride is not None:
+        return masked_set(job, client, oll=oll)
     y = positions(client.samples.labels, classes)
     mask = None
     if oll:
@@ -367,6 +371,13 @@ def training_set(
     if not oll and _no_copy(samples, client.samples):
         _KEPT[client] = job.model.spec, classes, made
     return made
+
+
+def masked_set(job: Job, client: ClientData, *, oll: bool = False) -> TrainingSet:
+    """Images with masks, which say the places of classes already (−1: void)."""
+    if oll:
+        raise HeadstartError(f"oll: expected a label per image, got masks for {job.spec.network}")
+    return TrainingSet(as_inputs(job.model, client.samples), client.secret or b"")
 
 
 def as_inputs(model: Model, samples: Samples) -> Samples:

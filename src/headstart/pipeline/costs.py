@@ -56,7 +56,8 @@ class Meter:
             from headstart.gradient.flops import extractor_flops
 
             size, images = config.pixels, context.images
-            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(images.table)
+            pairs = 6 * len(context.federation.clients) * bool(images.table)
+            rows = BYTES_PER_NUMBER * (pairs + images.style_numbers)
             return cls(
                 up=images.up,
                 down=images.down,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.backbones.weights import load_into
 from headstart.errors import HeadstartError
 from headstart.gradient.models import Spec, build
 from headstart.pipeline.context import Params, PipelineContext
@@ -17,7 +16,7 @@ def published(network: str, weights: str | None) -> Params:
     if architecture.weights is None:
         return {}
     module = architecture.build()
-    load_into(module, architecture.find_weights(weights))
+    architecture.load(module, weights)
     shapes = build(Spec(1, architecture.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
@@ -26,8 +25,16 @@ def published(network: str, weights: str | None) -> Params:
 
 
 def check_network(context: PipelineContext) -> None:
-    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are.
+
+    A dense network, whose labels are masks, is refused where images have a label each.
+    """
     config = context.config
+    if config.network is not None and NETWORKS[config.network].stride:
+        raise HeadstartError(
+            f"network: {config.network} gives features per cell; "
+            "expected images with masks, got a label per image"
+        )
     model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
     random = config.network is not None and NETWORKS[config.network].weights is None
     if random and model.statistics and config.batch_norm == "frozen":
