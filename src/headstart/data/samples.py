@@ -84,6 +84,17 @@ class ArraySamples:
         yield np.ascontiguousarray(self.features).data
 
 
+def pieces(samples: Samples) -> Iterator[slice]:
+    """All positions, in parts that fit in memory; of samples that are in memory, one part."""
+    own = getattr(samples, "pieces", None)
+    yield from [ALL] if own is None else own()
+
+
+def units(samples: Samples) -> int:
+    """What rules about few samples count: images, where every image has many samples."""
+    return int(getattr(samples, "units", len(samples)))
+
+
 def blocks(samples: Samples, most: int, numbers: int = 2**22) -> Iterator[slice]:
     """All positions, at most so many samples and (if one has fewer) so many numbers at a time."""
     size = max(1, min(most, numbers // max(1, int(np.prod(samples.shape)))))
