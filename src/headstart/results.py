@@ -226,6 +226,7 @@ class SeedResult:
     curve: tuple[Point, ...]
     accuracy: float | None  # of the shared model at the end
     balanced_accuracy: float | None = None
+    mean_iou: float | None = None  # of scenes; their accuracy is that of pixels
     head: HeadSummary | None = None
     pooled: Pooled | None = None
     personal: PersonalScores | None = None

@@ -17,7 +17,10 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
     personal = any(run.personal for run in runs)
     table = Table(title=_title(runs[0]), title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("head", no_wrap=True)
-    table.add_column("accuracy", justify="right", no_wrap=True)
+    scenes = any(run.mean_iou is not None for run in runs)
+    if scenes:
+        table.add_column("mIoU", justify="right", no_wrap=True)
+    table.add_column("pixel\naccuracy" if scenes else "accuracy", justify="right", no_wrap=True)
     if personal:
         table.add_column("personal: global\n→OLL→prior→ridge", justify="right", no_wrap=True)
     sent = "exact" if runs[0].settings.get("exact") else "sent"
@@ -42,6 +45,7 @@ def _cells(run: SeedResult, personal: bool) -> list[str]:
     head, scores = run.head, run.personal
     cells = [
         head.title if head else run.pipeline,
+        *([] if run.mean_iou is None else [f"{100 * run.mean_iou:.1f}"]),
         "" if run.accuracy is None else f"{100 * run.accuracy:.1f}",
     ]
     if personal:

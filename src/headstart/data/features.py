@@ -29,6 +29,7 @@ from headstart.data.sample_set import CorruptSample, SampleSet, fetch
 from headstart.errors import DataError, SkippedWarning
 from headstart.progress import Progress, silent
 
+ROOM = 2**26  # bytes of rows that wait to be written
 BLOCK = 256  # samples between two points from which a run can continue, or a batch if larger
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -205,7 +206,8 @@ def _run(
 ) -> None:
     """Fill the slot, from where an earlier run left it."""
     size, total = job.extractor.batch, len(job.samples)
-    block = size * max(1, BLOCK // size)
+    most = min(BLOCK, ROOM // (4 * job.extractor.dimension))
+    block = size * max(1, most // size)
     with Part.opened(slot, job.extractor.dimension, block) as part:
         job.report_progress(part.images)
         starts = range(part.images, total, size)

@@ -1,7 +1,8 @@
 """Partitions: which client holds which samples.
 
 Dirichlet by class (LDA, Yurochkin et al. 2019) and by client (Hsu et al. 2019), shards (McMahan et
-al. 2017), natural ids, domains, quantity skew, given sizes, and FedDrive's class imbalance.
+al. 2017), natural ids and runs of their samples, domains, quantity skew, given sizes, and
+FedDrive's class imbalance.
 
 The first parameter of a partitioner says what it needs: `labels`, `ids`, `domains`, or only the
 number of samples `n`. Each assigns every sample to exactly one client, and gives the same result
@@ -199,6 +200,26 @@ def domain(domains: ArrayLike, clients: int | None = None, *, seed: int = 0) -> 
     return _gather(owner, first, tuple(pieces))
 
 
+def runs(ids: ArrayLike, frames: int = 25, *, seed: int = 0) -> Partition:
+    """Runs of about so many consecutive samples of one id (a drive); nothing is random.
+
+    FedDrive's heterogeneous clients: what neighbours show is alike, so they are never parted. A
+    drive is cut into equal runs, of which it has as many as fit, one at least.
+    """
+    checks.count("frames", frames)
+    checks.generator(seed)
+    names, codes = _named("ids", ids)
+    owner = np.empty(len(codes), dtype=np.int64)
+    pieces: list[str] = []
+    for code, name in enumerate(names):
+        pool = np.flatnonzero(codes == code)
+        count = max(1, len(pool) // frames)
+        own = np.repeat(np.arange(count), apportion.even(len(pool), count))
+        owner[pool] = len(pieces) + own
+        pieces += [f"{name}/{part}" for part in _padded(count)]
+    return _gather(owner, len(pieces), tuple(pieces))
+
+
 def quantity(
     n: int, clients: int, *, alpha: float, min_samples: int = 1, seed: int = 0
 ) -> Partition:
@@ -261,7 +282,7 @@ def _check(name: str, partitioner: Any) -> None:
 
 def _package() -> dict[str, PartitionerFn]:
     by_labels = (dirichlet, dirichlet_client, shards, imbalance)
-    every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, sizes)
+    every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, runs, sizes)
     return {partitioner.__name__: partitioner for partitioner in every}
 
 

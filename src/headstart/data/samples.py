@@ -85,6 +85,17 @@ class ArraySamples:
         yield np.ascontiguousarray(self.features).data
 
 
+def pieces(samples: Samples) -> Iterator[slice]:
+    """All positions, in parts that fit in memory; of samples that are in memory, one part."""
+    own = getattr(samples, "pieces", None)
+    yield from [ALL] if own is None else own()
+
+
+def units(samples: Samples) -> int:
+    """What rules about few samples count: images, where every image has many samples."""
+    return int(getattr(samples, "units", len(samples)))
+
+
 def block_size(samples: Samples, most: int, numbers: int = 2**22) -> int:
     """How many samples to take at a time: at most `most`, and at most so many numbers in them."""
     return max(1, min(most, numbers // max(1, math.prod(samples.shape))))

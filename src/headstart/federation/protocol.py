@@ -131,6 +131,7 @@ OWN_STEPS = {
     "measure": ("headstart.federation.steps", "the statistic of a head"),
     "counts": ("headstart.federation.steps", "samples of each class"),
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
+    "confusion": ("headstart.federation.steps", "what a head takes test samples or pixels for"),
     "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
     "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
     "styles": ("headstart.federation.styles", "styles of images: colours or low frequencies"),

@@ -13,18 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import heads
+from headstart.data.samples import pieces
 from headstart.federation import promises
+from headstart.federation.judging import confusion as judged
+from headstart.federation.judging import measured
 from headstart.federation.promises import broken
 from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
 from headstart.heads.base import settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import TEMPERATURES, LinearHead
 from headstart.personal import VARIANTS, Settings, known
+from headstart.statistics import confusion as matrices
 from headstart.statistics.base import Summable
 from headstart.statistics.class_sums import ClassSums
+from headstart.statistics.confusion import Confusion
 from headstart.statistics.tally import Tally
 from headstart.statistics.wire import Limits
 
+PIXELS = 2**24  # of an image, at most
 LEVELS, MOST = 64, 4  # of a loss per sample: steps of ln C/64, up to 4·ln C
 
 
@@ -45,6 +51,11 @@ def calibrate(leverage: Leverage | None = None) -> Step:
     With the head's leverage: as if each sample had been left out of its solution.
     """
     return Step("calibrate", {"leverage": asdict(leverage)} if leverage else {})
+
+
+def confusion(classes: Any) -> Step:
+    """Ask what the broadcast head takes the client's own test part for: every pixel of scenes."""
+    return Step("confusion", {"classes": np.unique(np.asarray(classes)).tolist()})
 
 
 def personal(smoothing: float = 0.5, leverage: Leverage | None = None) -> Step:
@@ -100,7 +111,7 @@ def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
     how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
-    return head.measure(*client.samples.read(), **how)
+    return measured(head, client.samples, **how)
 
 
 def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
@@ -154,9 +165,38 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
-    head, (features, labels) = _head(broadcast), client.samples.read()
-    matching = int(np.isin(labels, head.classes).sum())
-    return Tally(coarse(head.losses(features, labels, leverage), matching, len(head.classes)))
+    head, losses, matching = _head(broadcast), np.zeros(len(TEMPERATURES)), 0
+    for piece in pieces(client.samples):
+        features, labels = client.samples.read(piece)
+        losses = losses + head.losses(features, labels, leverage)
+        matching += int(np.isin(labels, head.classes).sum())
+    return Tally(coarse(losses, matching, len(head.classes)))
+
+
+def _confused(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """A matrix over the classes that were asked for, of no more pixels than samples can have."""
+
+    def check(statistic: ClassSums, limits: Limits, clients: int) -> None:
+        matrices.check(statistic, params["classes"])
+        promises.count(float(statistic.samples), limits.samples * PIXELS * clients, "pixels")
+
+    return check
+
+
+@register_step(
+    "confusion",
+    ClassSums,
+    discloses="what one sample is taken for says on which side it lies of any plane",
+    tests=True,
+    promise=_confused,
+    budget="personal",
+)
+def _confusion(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
+    """The confusion of the broadcast head on the client's own test part."""
+    classes = params["classes"]
+    if client.test is None or not len(client.test):
+        return Confusion.empty(classes).statistic()
+    return judged(_head(broadcast), client.test, classes).statistic()
 
 
 def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:

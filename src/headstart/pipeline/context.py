@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.cells import CellSamples
 from headstart.data.samples import Samples
 from headstart.errors import StepRefusedError
+from headstart.evaluate import Scores, tested
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
@@ -162,6 +164,8 @@ class PipelineContext:
         default_factory=lambda: (None, {}), init=False, repr=False
     )
 
+    _scored: tuple[NDArray[Any], Scores] | None = field(default=None, init=False, repr=False)
+
     @functools.cached_property
     def meter(self) -> Meter:
         """The costs so far."""
@@ -235,6 +239,9 @@ class PipelineContext:
         """Of the shared model, on the outside test set, if there is one."""
         if not len(self.test):
             return None
+        if state.spec is None and isinstance(self.test, CellSamples):
+            assert state.head is not None
+            return self.scores(state.head).accuracy
         if state.spec is None:
             assert state.head is not None
             right = state.head.predict(self.test.read()[0]) == self.test.labels
@@ -246,6 +253,12 @@ class PipelineContext:
             right = self.classes[at] == self.test.labels
         self.domains = self.images.by_domain(right)
         return float(right.mean())
+
+    def scores(self, head: LinearHead) -> Scores:
+        """Of a head on the outside test set; of scenes, which take their time, the last is kept."""
+        if self._scored is None or self._scored[0] is not head.weights:
+            self._scored = head.weights, tested(head, self.test)
+        return self._scored[1]
 
     @functools.cached_property
     def outside(self) -> dict[str, NDArray[Any]]:

@@ -149,6 +149,10 @@ def _extraction(made: Mapping[str, Any]) -> float:
         return 0.0  # counting needs torch, features in a file do not
     from headstart.gradient.flops import extractor_flops
 
-    side = int(made["preprocess"]["size"])
+    prepared = made["preprocess"]
+    if "cells" in made:  # one pass over an image is shared by its cells
+        height, width = int(prepared["height"]), int(prepared["width"])
+        return extractor_flops(str(made["name"]), (3, height, width)) / (height * width // 64)
+    side = int(prepared["size"])
     views = 1 if made.get("views") is None else 2
     return views * extractor_flops(str(made["name"]), (3, side, side))

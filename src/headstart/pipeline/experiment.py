@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.augment.domain_shift import shifted
+from headstart.data.cells import CellSet
 from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
 from headstart.data.image_samples import ImageReader, ImageSamples
@@ -82,6 +83,11 @@ class Experiment:
             for part in samples.content():
                 state.update(part)
         return state.hexdigest()
+
+    def pooled_samples(self) -> Samples:
+        """The same, read when it is needed, in the order of the data."""
+        taken = np.sort(np.concatenate(self.partition.indices))
+        return _picking(self.config, self.train)(taken)
 
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """All that the clients train on, in one place: the comparison a federation cannot make."""
@@ -280,9 +286,12 @@ def make_partition(config: RunConfig, train: Labelled) -> Partition:
             )
         return natural(train.clients)
     make = PARTITIONERS[config.partition.name]
+    labels: Any = train.labels
+    if isinstance(train, CellSet) and config.partition.name == "imbalance":
+        labels = train.shown
     parameters = inspect.signature(make).parameters
     sources: dict[str, Any] = {
-        "labels": train.labels,
+        "labels": labels,
         "n": len(train),
         "ids": train.clients,
         "domains": train.domains,
@@ -334,6 +343,8 @@ def _picking(config: RunConfig, data: Labelled) -> Callable[[NDArray[np.int64]],
     if isinstance(data, ImageSet):
         reader = ImageReader(data, pixels_of(config.pixels))
         return lambda rows: ImageSamples(reader, rows, data.labels[rows])
+    if isinstance(data, CellSet):
+        return data.picked
     assert isinstance(data, Dataset)
     return lambda rows: ArraySamples(data.features[rows], data.labels[rows])
 

@@ -11,8 +11,11 @@ import numpy as np
 
 from headstart import __version__
 from headstart.costs import formula_bytes
-from headstart.evaluate import Scores, scores
-from headstart.federation.disclosure import would_refuse
+from headstart.data.cells import CellSamples
+from headstart.data.samples import Samples, units
+from headstart.evaluate import Scores, scores, tested
+from headstart.federation.disclosure import FEWEST, would_refuse
+from headstart.federation.judging import measured
 from headstart.heads.base import Head
 from headstart.pipeline.config import NamedSettings, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
@@ -55,6 +58,7 @@ def seed_result(
         curve=tuple(context.curve),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
+        mean_iou=tested.mean_iou if tested and isinstance(context.test, CellSamples) else None,
         head=None if state.method is None else head_summary(context, state),
         personal=context.personal,
         epochs=tuple(context.epochs or ()),
@@ -92,6 +96,8 @@ def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
     """Of the shared model on the server's own test set."""
     head = linear_head(context, state)
+    if isinstance(context.test, CellSamples):
+        return context.scores(head)
     return scores(head, context.test_features(state.params), context.test.labels)
 
 
@@ -148,7 +154,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
     return DataSummary(
         train.name,
         int(experiment.partition.sizes().sum()),
-        len(experiment.test),
+        units(experiment.test),
         math.prod(experiment.test.shape),
         tuple(str(label) for label in classes),
         digest,
@@ -185,7 +191,7 @@ def client_rows(
             ClientSummary(
                 name,
                 experiment.images.clients.get(name),
-                len(client.samples),
+                units(client.samples),
                 held,
                 None if sent is None else round(sent),
                 None if method is None else formula_bytes(method, d, held, every),
@@ -194,17 +200,26 @@ def client_rows(
     return tuple(rows)
 
 
-def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
-    """The same head from all data in one place. Rows have no pooled form."""
+def pooled(
+    experiment: Experiment, state: ModelState, accuracy: float | None = None
+) -> Pooled | None:
+    """The same head from all data in one place. Rows have no pooled form.
+
+    `accuracy`: of the federated head, which is the pooled one's where their totals are the same.
+    """
     method = state.method
     if method is None or not method.statistic.is_sum or experiment.config.network:
         return None
     config = experiment.config
-    z, y = experiment.pooled()
-    total = method.measure(z, y, exact=config.exact, bound=float(config.bound))
+    total: Any = measured(
+        method, experiment.pooled_samples(), exact=config.exact, bound=float(config.bound)
+    )
+    digest = total.digest() if config.exact else ""
+    if isinstance(experiment.test, CellSamples) and digest and state.head is not None:
+        same = digest == state.head.provenance.get("total")  # then so are its head and its scores
+        return Pooled(None if not same else accuracy, digest)
     model = method.solve(total)
-    accuracy = model.accuracy(*experiment.test.read())
-    return Pooled(accuracy, total.digest() if config.exact else "")
+    return Pooled(tested(model, experiment.test).accuracy, digest)
 
 
 def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[str, float]:
@@ -213,16 +228,23 @@ def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[s
     Of at most `most` clients, evenly picked.
     """
     clients = list(experiment.clients.values())
+    if isinstance(experiment.test, CellSamples):  # of moments the number of cells says nothing
+        most = 4
     picked = clients[:: max(1, len(clients) // most)]
-    statistics = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
+    statistics: list[Any] = [measured(head, client.samples, secret=b"size") for client in picked]
     return {
         precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in statistics]))
         for precision in ("float32", "int8")
     }
 
 
-def reveals(labels: Sequence[Any], dimension: int) -> dict[str, int]:
-    """How many clients' messages say more than a client may wish."""
+def reveals(samples: Sequence[Samples], dimension: int) -> dict[str, int]:
+    """How many clients' messages say more than a client may wish; of scenes, images count."""
+    if any(isinstance(own, CellSamples) for own in samples):
+        few = sum(units(own) < FEWEST for own in samples)
+        told = "would not send this if deployed"
+        return {"clients": len(samples), told: few, f"under {FEWEST} images": few}
+    labels = [own.labels for own in samples]
     counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
     return {
         "clients": len(labels),

@@ -121,7 +121,7 @@ def simulate(
         seconds=seconds,
         clients=outcome.client_rows(experiment, context, state.method),
         reveals=outcome.reveals(
-            [client.samples.labels for client in experiment.clients.values()], context.dimension
+            [client.samples for client in experiment.clients.values()], context.dimension
         ),
     )
     if isinstance(context.federation, Private):
@@ -136,7 +136,7 @@ def _beside_pooled(
     method = state.method
     if not context.arriving or result.head is None or method is None:
         return result
-    pooled = outcome.pooled(experiment, state)
+    pooled = outcome.pooled(experiment, state, result.accuracy)
     if pooled and pooled.digest and result.head.digest != pooled.digest:
         raise HeadstartError(
             f"{result.head.name}: the federated total is not that of the pooled data; the kept "

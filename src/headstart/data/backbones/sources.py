@@ -51,7 +51,7 @@ class Published:
 
     network: Network
     weights: Path
-    size: int
+    size: int | tuple[int, int]  # of the side, or height and width
     identity: str
     properties: Mapping[str, str]
     engine: str = "onnx"
@@ -95,6 +95,16 @@ class Published:
                 torch.set_num_threads(before)
 
         return run
+
+
+@dataclass(frozen=True)
+class Stages(Published):
+    """The outputs of a network's stages side by side, for every cell of an image."""
+
+    def module(self) -> Any:
+        from headstart.data.backbones.networks.stages import SideBySide
+
+        return SideBySide(super().module()).eval()
 
 
 @dataclass(frozen=True)
