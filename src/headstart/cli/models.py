@@ -37,11 +37,23 @@ def evaluate(
     weights: Weights = None,
 ) -> None:
     """Test a model on labelled samples (their test part, if they say which it is)."""
-    from headstart.evaluate import scores
+    import numpy as np
+
+    from headstart.data.cells import CellSet
+    from headstart.evaluate import scores, tested
+    from headstart.statistics.confusion import intersection_over_union
 
     head = _load(model)
     samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
+    if isinstance(samples, CellSet):
+        found = tested(head, samples.picked(np.arange(len(samples))))
+        say(f"images             {len(samples)}")
+        say(f"mIoU               {found.mean_iou:.4f}")
+        say(f"pixel accuracy     {found.accuracy:.4f}")
+        for name, iou in zip(found.classes, intersection_over_union(found.confusion), strict=True):
+            say(f"IoU                {iou:.4f} {name}")
+        return
     found = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
     say(f"accuracy           {found.accuracy:.4f}")
@@ -55,12 +67,25 @@ def predict(
     model: Model,
     data: Data,
     columns: ColumnOptions,
-    output: Annotated[Path | None, typer.Option("--out", "-o", help="CSV; none: print")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV; none: print; of scenes, a folder")
+    ] = None,
     text: Text = None,
     weights: Weights = None,
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _load(model)
+    if "cells" in (head.provenance.get("extractor") or {}):
+        from headstart.pipeline.segmenting import segment
+
+        if output is None:
+            raise HeadstartError("output: expected a folder for masks (--out), got none")
+        with saying(KEPT), bar() as show:
+            count = segment(
+                head, data, output, replace(columns.named, labelled=False), weights, show
+            )
+        say(f"{count} masks in {output}, each with an overlay")
+        return
     found = _samples(head, data, replace(columns.named, labelled=False), weights, text)
     features = found.data.features
     names = found.names or tuple(map(str, range(len(features))))
