@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headstart.data.backbones import Extractor, extractor
 from headstart.data.backbones.graphs import BATCH, FEATURES, serialize
+from headstart.data.cells import STRIDE, CellExtractor
 from headstart.errors import DataError
 from headstart.files import write_bytes
 from headstart.heads import features as cosines
@@ -35,6 +36,32 @@ def export_onnx(source: Extractor | str, head: LinearHead, path: str | Path) -> 
     features = _pooled(model, source.source.output, pieces)
     _classify(pieces, features, head, source.dimension)
     write_bytes(path, _finish(model, pieces, head, source.properties()))
+
+
+def export_scenes(source: CellExtractor, head: LinearHead, path: str | Path) -> None:
+    """Preprocessed images (batch, 3, H, W) ↦ `class` (batch, H, W), places among the classes."""
+    check_fit(head, source.channels)
+    if head.feature_map:
+        raise DataError("export: expected a head without random features for scenes, got one")
+    onnx = require("onnx")
+    model = onnx.load_model_from_string(source.source.onnx())
+    pieces, kinds = Pieces(_free_names(model)), onnx.TensorProto
+    z = pieces.step("Cast", source.source.output, to=kinds.DOUBLE)
+    weights = pieces.constant("weights", np.ascontiguousarray(head.weights.T, np.float64))
+    bias = pieces.constant("bias", np.asarray(head.bias, np.float64))
+    cells = pieces.step("Add", pieces.step("MatMul", z, weights), bias)
+    planes = pieces.step("Transpose", pieces.step("Cast", cells, to=kinds.FLOAT), perm=[0, 3, 1, 2])
+    scale = pieces.constant("scale", np.array([1, 1, STRIDE, STRIDE], np.float32))
+    how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    pixels = pieces.step("Resize", planes, "", scale, **how)
+    pieces.node("ArgMax", [pixels], "class", axis=1, keepdims=0)
+    model.graph.node.extend(pieces.nodes)
+    model.graph.initializer.extend(pieces.constants)
+    del model.graph.output[:]
+    shape = [BATCH, source.preprocess.height, source.preprocess.width]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("class", kinds.INT64, shape))
+    onnx.checker.check_model(model)
+    write_bytes(path, serialize(model, {**source.properties(), **_properties(head)}))
 
 
 def export_head(head: LinearHead, path: str | Path, *, dimension: int | None = None) -> None:

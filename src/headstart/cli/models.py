@@ -37,11 +37,15 @@ def evaluate(
     weights: Weights = None,
 ) -> None:
     """Test a model on labelled samples (their test part, if they say which it is)."""
+    from headstart.data.cells import CellSet
     from headstart.evaluate import scores
 
     head = _load(model)
     samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
+    if isinstance(samples, CellSet):
+        _evaluate_pixels(head, samples)
+        return
     result = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
     say(f"accuracy           {result.accuracy:.4f}")
@@ -50,17 +54,45 @@ def evaluate(
         say(f"mistake            {pair.true} as {pair.predicted}: {pair.samples}")
 
 
+def _evaluate_pixels(head: Any, scenes: Any) -> None:
+    """The head on every pixel of the scenes' masks."""
+    import numpy as np
+
+    from headstart.evaluate import tested
+    from headstart.statistics.confusion import intersection_over_union
+
+    result = tested(head, scenes.picked(np.arange(len(scenes))))
+    say(f"images             {len(scenes)}")
+    say(f"mIoU               {result.mean_iou:.4f}")
+    say(f"pixel accuracy     {result.accuracy:.4f}")
+    for name, iou in zip(result.classes, intersection_over_union(result.confusion), strict=True):
+        say(f"IoU                {iou:.4f} {name}")
+
+
 @with_options
 def predict(
     model: Model,
     data: Data,
     columns: ColumnOptions,
-    output: Annotated[Path | None, typer.Option("--out", "-o", help="CSV; none: print")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV; none: print; of scenes, a folder")
+    ] = None,
     text: Text = None,
     weights: Weights = None,
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _load(model)
+    if "cells" in (head.provenance.get("extractor") or {}):
+        from headstart.pipeline.segmenting import segment
+
+        if output is None:
+            raise HeadstartError("output: expected a folder for masks (--out), got none")
+        with saying(KEPT), bar() as show:
+            count = segment(
+                head, data, output, replace(columns.named, labelled=False), weights, show
+            )
+        say(f"{count} masks in {output}, each with an overlay")
+        return
     source = _samples(head, data, replace(columns.named, labelled=False), weights, text)
     features = source.data.features
     names = source.names or tuple(map(str, range(len(features))))

@@ -31,12 +31,19 @@ Seeds = Annotated[int, typer.Option(min=1, help="how many seeds: --seed and thos
 
 
 def demo(
+    what: Annotated[str, typer.Argument(help="digits, or streets (drawn scenes)")] = "digits",
+    *,
     clients: Annotated[int, CLIENTS] = 50,
     alpha: Annotated[float, ALPHA] = 0.1,
     seed: Annotated[int, SEED] = 0,
     output: Output = None,
 ) -> None:
-    """Digits over 50 very unlike clients: all heads, one table, one report."""
+    """Digits over 50 very unlike clients, or drawn streets: heads, one table, one report."""
+    if what == "streets":
+        _streets(output)
+        return
+    if what != "digits":
+        raise HeadstartError(f"demo: expected digits or streets, got {what!r}")
     from headstart.cli.show import show_end, show_heads
     from headstart.pipeline.demo import PIPELINES, demo_config, pooled_ridge
     from headstart.pipeline.experiment import prepare
@@ -48,6 +55,21 @@ def demo(
     first = results[0].runs[0].head
     assert first is not None
     show_heads(results, [("pooled ridge", pooled_ridge(prepare(config), first.solved["ridge"]))])
+    show_end(results, folder)
+
+
+def _streets(output: Path | None) -> None:
+    """The class of every pixel of drawn streets, eight drives, one message each."""
+    from headstart import optional
+    from headstart.cli.show import show_end, show_heads
+    from headstart.pipeline.config import make_config
+    from headstart.pipeline.run import compare as run_all
+
+    optional.check("vision", "demo streets")
+    config = make_config({"data": "streets", "extractor": "efficientnet_lite0"})
+    with run_folder(output, "streets") as (folder, show):
+        results = run_all(("LDA", "Fed3R(ridge=gcv)", "FedNCM"), config, folder, progress=show)
+    show_heads(results)
     show_end(results, folder)
 
 

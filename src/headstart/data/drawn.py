@@ -23,7 +23,7 @@ NAME = "streets"
 DRIVES, FRAMES, SIZE = 8, 10, (192, 256)  # height and width
 _AT = {name: place for place, name in enumerate(CAMVID)}
 _VOID = len(CAMVID)
-Colour = Sequence[float]
+Colour = Sequence[float] | NDArray[np.float64]
 Points = Sequence[tuple[float, float]]  # (x, y), as shares of width and height
 
 

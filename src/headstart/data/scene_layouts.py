@@ -257,7 +257,9 @@ def _own_classes(place: Place) -> Classes:
     if not {"id", "name"} <= set(table):
         raise DataError(f"{where}: expected columns id and name, got {', '.join(table)[:200]}")
     marked = table.get("void", [""] * len(table["id"]))
-    names, ids, void = [], {}, []
+    names: list[str] = []
+    ids: dict[int, int] = {}
+    void: list[int] = []
     for number, name, mark in zip(table["id"], table["name"], marked, strict=True):
         if not (number.isascii() and number.isdigit() and int(number) < 256):
             raise DataError(f"{where}: id: expected a number from 0 to 255, got {number!r}")

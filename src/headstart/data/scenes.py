@@ -133,7 +133,8 @@ class SceneSet(ImageSet):
 
     def size(self, i: int) -> tuple[int, int]:
         """Width and height of image `i`, from its header."""
-        source, at = self.source, i
+        source: Any = self.source
+        at = i
         while isinstance(source, Picked | Joined):
             if isinstance(source, Picked):
                 source, at = source.inner, int(source.rows[at])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headstart.errors import DataError
-from headstart.export import export_head, export_onnx
+from headstart.export import export_head, export_onnx, export_scenes
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.inputs import Extraction, extractor_of
 
@@ -21,5 +21,9 @@ def export_model(head: LinearHead, path: str | Path, weights: str | None = None)
     if about is None or "text" in about:  # text is cut into tokens outside any ONNX graph
         export_head(head, path)
         return "features"
+    if "cells" in about:
+        network = extractor_of(about, Extraction(str(about["name"]), weights))
+        export_scenes(network, head, path)
+        return "images"
     export_onnx(extractor_of(about, Extraction(str(about["name"]), weights)), head, path)
     return "images"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headstart.data import checks
 from headstart.data.backbones import graphs
 from headstart.data.backbones.catalogue import network
-from headstart.data.backbones.preprocess import Preprocess
+from headstart.data.backbones.preprocess import Preprocess, Whole
 from headstart.data.backbones.sources import (
     ENGINES,
     File,
@@ -226,7 +226,9 @@ def identify(name: str, content: str, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def properties(name: str, identity: str, bound: float, preprocess: Preprocess) -> dict[str, str]:
+def properties(
+    name: str, identity: str, bound: float, preprocess: Preprocess | Whole
+) -> dict[str, str]:
     """The metadata of an ONNX file, each value JSON or a plain word."""
     return {
         "extractor": name,

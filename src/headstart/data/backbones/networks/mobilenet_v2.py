@@ -48,7 +48,7 @@ class MobileNetV2(nn.Module):
             sum(repeats for _, _, repeats, _ in _STAGES[: at + 1]) for at in range(len(_STAGES))
         ]
         found = []
-        for at, layer in enumerate(self.features[: ends[-1] + 1]):
+        for at, layer in enumerate(list(self.features)[: ends[-1] + 1]):
             x = layer(x)
             if at in ends:
                 found.append(x)
