@@ -53,8 +53,8 @@ class FedCOF:
         noise = (self.noise[0], float(self.noise[1])) if self.noise else None
         return ClientMeans.measure(features, labels, means=self.means, noise=noise, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return d * own * self.means
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return d * held * self.means
 
     def solve(self, total: ClientMeans) -> LinearHead:
         require_samples(total)
