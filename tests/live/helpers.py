@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.deploy.ledger_world import ROUND, contract_of, upload_of
-
 from headstart.deploy.admission import UploadRejected
 from headstart.deploy.ledger import Ledger
 from headstart.pipeline.folder import event_line
+from tests.deploy.ledger_world import ROUND, contract_of, upload_of
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -4,10 +4,10 @@ import re
 import urllib.parse
 
 import pytest
-from tests.live.helpers import CHROMIUM, DRIVER, chromium, deployment, fill, page, seen, tell
 
 from headstart.pipeline.config import make_config
 from headstart.pipeline.run import run_config
+from tests.live.helpers import CHROMIUM, DRIVER, chromium, deployment, fill, page, seen, tell
 
 pytest.importorskip("starlette")
 pytest.importorskip("selenium", reason="selenium is not installed")

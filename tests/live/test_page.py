@@ -10,9 +10,9 @@ import sys
 import urllib.request
 
 import pytest
-from tests.live.helpers import Web, page, tell
 
 from headstart.live import serve
+from tests.live.helpers import Web, page, tell
 
 pytest.importorskip("starlette")
 from headstart.live.app import READERS, Page

@@ -4,8 +4,6 @@ import json
 import shutil
 
 import pytest
-from tests.deploy.ledger_world import ROUND, upload_of
-from tests.live.helpers import deployment, fill, refuse, tell, told
 
 from headstart import HeadstartError
 from headstart.deploy.forgetting import forget
@@ -14,6 +12,8 @@ from headstart.live.sources import Feed, check
 from headstart.live.tail import Tail
 from headstart.pipeline.config import make_config
 from headstart.pipeline.run import compare, run_config
+from tests.deploy.ledger_world import ROUND, upload_of
+from tests.live.helpers import deployment, fill, refuse, tell, told
 
 
 def config(**more):

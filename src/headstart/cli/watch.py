@@ -61,8 +61,8 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
     page = subprocess.Popen(words)
     try:
         yield
-        err.print("the page stays until Ctrl-C", highlight=False)
         with suppress(KeyboardInterrupt):
+            err.print("the page stays until Ctrl-C", highlight=False)
             page.wait()
     finally:
         page.terminate()
