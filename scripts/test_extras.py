@@ -76,6 +76,15 @@ import headstart as hs
 from headstart.testing import check_head
 check_head(hs.FedNCM)
 """
+PAGE = """
+import subprocess, sys, urllib.request
+words = [sys.executable, "-m", "headstart", "watch", "run"]
+page = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+address = page.stdout.readline().split()[0]
+lines = urllib.request.urlopen(address + "events", timeout=30)
+assert any(b'"finished"' in line for line in lines)
+page.terminate()
+"""
 SAME = """
 import headstart as hs
 plain, other = (hs.load_result(name).runs[0].head.digest for name in ("plain", "other"))
@@ -170,6 +179,7 @@ TRIALS = (
     ),
     Trial("pandas", (FRAMES,)),
     Trial("testing", (CHECKED,)),
+    Trial("live", (f'run "Fed3R" {FEW} --out run', PAGE)),
     Trial("parquet", (PARQUET, "fit --data digits.parquet --out run")),
     federated("secure", "group_size=5", "secure=true"),
     Trial(

@@ -35,6 +35,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "flower": ("flwr", *_SECURE),
     "ray": ("ray",),
     "tensorboard": ("tensorboardX",),
+    "live": ("starlette", "uvicorn"),
     "testing": ("hypothesis",),
     "mlflow": ("mlflow",),
     "wandb": ("wandb",),

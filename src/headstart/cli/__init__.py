@@ -16,6 +16,7 @@ from headstart.cli import deploy, ledger, models, runs
 from headstart.cli.interrupt import Commands
 from headstart.cli.plugins import with_plugins
 from headstart.cli.reproduce import reproduce
+from headstart.cli.watch import watch
 from headstart.console import err, out, say, show_skipped
 from headstart.errors import HeadstartError
 
@@ -31,7 +32,7 @@ app = typer.Typer(
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(ledger.app, name="ledger")
 for _command in (
-    *(runs.demo, runs.run, runs.compare, runs.fit),
+    *(runs.demo, runs.run, runs.compare, runs.fit, watch),
     *(models.evaluate, models.predict, models.features, models.export),
     *(models.add, models.forget, reproduce),
 ):

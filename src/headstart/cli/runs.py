@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from headstart.cli.options import (
     config_of,
     with_options,
 )
+from headstart.cli.watch import Watch, watched
 from headstart.console import bar, say
 from headstart.errors import HeadstartError
 
@@ -37,6 +38,7 @@ def demo(
     alpha: Annotated[float, ALPHA] = 0.1,
     seed: Annotated[int, SEED] = 0,
     output: Output = None,
+    watch: Watch = False,
 ) -> None:
     """Digits over 50 very unlike clients, or drawn streets: heads, one table, one report."""
     if what == "streets":
@@ -50,12 +52,15 @@ def demo(
     from headstart.pipeline.run import compare as run_all
 
     config = demo_config(clients, alpha, seed)
-    with run_folder(output, "demo") as (folder, show):
-        results = run_all(PIPELINES, config, folder, progress=show)
-    first = results[0].runs[0].head
-    assert first is not None
-    show_heads(results, [("pooled ridge", pooled_ridge(prepare(config), first.solved["ridge"]))])
-    show_end(results, folder)
+    with ExitStack() as after:
+        with run_folder(output, "demo") as (folder, show):
+            after.enter_context(watched(folder, watch))
+            results = run_all(PIPELINES, config, folder, progress=show)
+        first = results[0].runs[0].head
+        assert first is not None
+        pooled = pooled_ridge(prepare(config), first.solved["ridge"])
+        show_heads(results, [("pooled ridge", pooled)])
+        show_end(results, folder)
 
 
 def _streets(output: Path | None) -> None:
@@ -84,6 +89,7 @@ def run(
     privacy: PrivacyOptions,
     seeds: Seeds = 1,
     output: Output = None,
+    watch: Watch = False,
 ) -> None:
     """Run a configuration or a pipeline; `key=value` changes it (partition.alpha=0.5)."""
     from headstart.pipeline.config import read_plain
@@ -95,7 +101,8 @@ def run(
     config = config_of(base, split, features, columns, privacy)
     if several is not None and (not isinstance(several, list) or "pipeline" in base):
         raise HeadstartError("pipelines: expected a list of them, and no pipeline beside it")
-    _run(several or [config.pipeline], config, output, Path(what).stem if in_file else "run", seeds)
+    name = Path(what).stem if in_file else "run"
+    _run(several or [config.pipeline], config, output, name, seeds, watch)
 
 
 @with_options
@@ -107,10 +114,11 @@ def compare(
     privacy: PrivacyOptions,
     seeds: Seeds = 1,
     output: Output = None,
+    watch: Watch = False,
 ) -> None:
     """Run several pipelines on the same splits: one table, one set of curves."""
     config = config_of(HELD_OUT, split, features, columns, privacy)
-    _run(pipelines, config, output, "compare", seeds)
+    _run(pipelines, config, output, "compare", seeds, watch)
 
 
 @with_options
@@ -125,6 +133,7 @@ def fit(
     ] = None,
     seeds: Seeds = 1,
     output: Output = None,
+    watch: Watch = False,
 ) -> None:
     """Fit a federated head to your features: a model, a total and a report."""
     from headstart import heads
@@ -145,7 +154,7 @@ def fit(
         Pipeline(InitHead(name, **(settings if name in {"fed3r", "fed3r-rf"} else {})))
         for name in head or [_usual_head(config)]
     ]
-    _run(pipelines, config, output, Path(config.data).stem, seeds)
+    _run(pipelines, config, output, Path(config.data).stem, seeds, watch)
 
 
 def _usual_head(config: Any) -> str:
@@ -164,17 +173,21 @@ def _usual_head(config: Any) -> str:
     return name
 
 
-def _run(pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int) -> None:
+def _run(
+    pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int, watch: bool
+) -> None:
     from headstart.cli.show import show_end, show_heads, show_pipelines
     from headstart.pipeline.run import compare as run_all
 
-    with run_folder(output, name) as (folder, show):
-        results = run_all(pipelines, config, folder, seeds, show)
-    if seeds == 1 and all(len(result.runs[0].phases) == 1 for result in results):
-        show_heads(results)
-        show_end(results, folder)
-    else:
-        show_pipelines(results, folder)
+    with ExitStack() as after:
+        with run_folder(output, name) as (folder, show):
+            after.enter_context(watched(folder, watch))
+            results = run_all(pipelines, config, folder, seeds, show)
+        if seeds == 1 and all(len(result.runs[0].phases) == 1 for result in results):
+            show_heads(results)
+            show_end(results, folder)
+        else:
+            show_pipelines(results, folder)
 
 
 @contextmanager

@@ -50,15 +50,20 @@ def collected(context: PipelineContext, head: Head, step: Step, broadcast: Array
             waiting = []
         if passed:
             stops -= passed
-            context.arrivals.append(_arrival(context, head, so_far, seen))
+            _arrive(context, head, so_far, seen)
         context.progress(head.title, seen, len(names))
     if waiting:  # somebody has not answered
         so_far = total(waiting if so_far is None else [so_far, *waiting])
-        context.arrivals.append(_arrival(context, head, so_far, seen))
+        _arrive(context, head, so_far, seen)
     if so_far is None:
         raise NoAnswerError(f"{step.name}: expected an answer of some client, got none")
     context.total = so_far
     return so_far
+
+
+def _arrive(context: PipelineContext, head: Head, so_far: Any, clients: int) -> None:
+    context.arrivals.append(_arrival(context, head, so_far, clients))
+    context.arrived(context.arrivals[-1])
 
 
 def _arrival(context: PipelineContext, head: Head, so_far: Any, clients: int) -> Arrival:

@@ -44,7 +44,7 @@ _MARGIN = 4.0  # a client's features may be larger than those of the test set
 DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
-def unwatched(point: Point) -> None:
+def unwatched(point: Point | Arrival) -> None:
     """Nobody writes metrics elsewhere."""
 
 
@@ -149,6 +149,7 @@ class PipelineContext:
     progress: Progress = silent
     checkpoint: Checkpoint | None = None
     watch: Callable[[Point], None] = unwatched
+    arrived: Callable[[Arrival], None] = unwatched
     arriving: bool = True  # whether a head alone is solved and tested as messages come
     arrivals: list[Arrival] = field(default_factory=list)
     sent: dict[str, float] = field(default_factory=dict)  # bytes of each client's message for it

@@ -36,6 +36,12 @@ from headstart.results import ClientSummary, SeedResult, save_result
 from headstart.statistics.base import total
 
 
+def event_line(what: str, **facts: Any) -> str:
+    """What happened now, as a line of events.jsonl."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": now, "event": what, **facts})
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run: its settings, uploads, events, model and results."""
@@ -114,11 +120,12 @@ class RunFolder:
         return self._read("data.sha256").decode()
 
     def event(self, what: str, **facts: Any) -> None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self.tell(event_line(what, **facts))
+
+    def tell(self, lines: str) -> None:
+        """One event or more, each a line as `event_line` makes it."""
         try:
-            append_line(
-                self.path / "events.jsonl", json.dumps({"time": now, "event": what, **facts})
-            )
+            append_line(self.path / "events.jsonl", lines)
         except OSError as error:
             raise HeadstartError(f"output: cannot write in {self.path}: {error.strerror}") from None
 
@@ -214,7 +221,12 @@ class RunFolder:
     def purge(self) -> None:
         """Without the events and the uploads of anybody who is not in the total."""
         members = self.members()
-        events = [event for event in self._events() if event.get("client") in {None, *members}]
+        kept = {None, *members}
+        events = [
+            event
+            for event in self._events()  # why a run stopped may name anybody
+            if event.get("client") in kept and event.get("event") != "stopped"
+        ]
         lines = "".join(json.dumps(event) + "\n" for event in events)
         write_text(self.path / "events.jsonl", lines)
         for path in self.lost_uploads():

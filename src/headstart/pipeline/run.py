@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headstart import __version__, optional
+from headstart import optional
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
@@ -28,10 +28,11 @@ from headstart.pipeline.inputs import Input
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import check_private, public, with_budget
+from headstart.pipeline.story import Story
 from headstart.privacy.differential import Private
 from headstart.progress import Progress, silent
 from headstart.report import write_report
-from headstart.results import Point, RunResult, SeedResult
+from headstart.results import Arrival, Point, RunResult, SeedResult
 from headstart.writers import writer
 
 REPORTED = 30.0  # seconds after which the report of what is finished so far is made anew
@@ -99,6 +100,7 @@ def simulate(
     progress: Progress = silent,
     checkpoint: Any = None,
     watch: Callable[[Point], None] | None = None,
+    arrived: Callable[[Arrival], None] | None = None,
     federation: Federation | None = None,
     digest: str = "",
 ) -> tuple[SeedResult, ModelState, PipelineContext]:
@@ -107,6 +109,8 @@ def simulate(
     how: dict[str, Any] = {"progress": progress, "checkpoint": checkpoint}
     if watch is not None:
         how["watch"] = watch
+    if arrived is not None:
+        how["arrived"] = arrived
     context = experiment.context(**how)
     if federation is not None:
         context.federation = federation
@@ -341,26 +345,29 @@ def load_or_run(
             return folder.result()
         (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
     folder.create(config, digest)
-    folder.event("start", headstart=__version__, pipeline=str(pipeline))
+    story = Story(folder, private=config.private is not None)
+    story.start(config, str(pipeline), len(experiment.federation.clients))
     checkpoint = None
     if pipeline.trains:
         from headstart.pipeline.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path / "checkpoint.safetensors", config.checkpoint_every)
-    watch, close = _watching(config, path)
-    try:
-        result, state, context = simulate(
-            experiment,
-            pipeline,
-            progress=progress,
-            checkpoint=checkpoint,
-            watch=watch,
-            federation=recorded(experiment, pipeline, folder),
-            digest=digest,
-        )
-    finally:
-        close()
-    save(folder, result, state, context)
+    watch, close = _watching(config, path, story)
+    with story.told_if_stopped():
+        try:
+            result, state, context = simulate(
+                experiment,
+                pipeline,
+                progress=story.telling(progress),
+                checkpoint=checkpoint,
+                watch=watch,
+                arrived=story.arrived,
+                federation=recorded(experiment, pipeline, folder),
+                digest=digest,
+            )
+        finally:
+            close()
+        save(folder, result, state, context)
     if checkpoint:
         checkpoint.remove()
     folder.event("finished", accuracy=result.accuracy)
@@ -403,11 +410,14 @@ def save(
     folder.save_result(result)
 
 
-def _watching(config: RunConfig, path: Path) -> tuple[Callable[[Point], None], Callable[[], None]]:
-    """The configuration's metric writers, as one."""
+def _watching(
+    config: RunConfig, path: Path, story: Story
+) -> tuple[Callable[[Point], None], Callable[[], None]]:
+    """The events of the run and the configuration's metric writers, as one."""
     writers = [writer(name, path) for name in config.writers]
 
     def watch(point: Point) -> None:
+        story.point(point)
         for each in writers:
             for key, value in point.values().items():
                 if key not in ("phase", "round") and value is not None:

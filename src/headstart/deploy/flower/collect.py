@@ -28,7 +28,8 @@ Heard = Callable[[str, Receipt | ClientFailure], None]
 class Collection:
     """The uploads of one run. `heard` is told of every accepted upload and of every failure.
 
-    `expected`: names of nodes that should come, of which one that waits tells who is not there.
+    `expected`: names of nodes that should come, of which one that waits tells who is not there;
+    `silent` is told each of those names, and why, when that is news.
     """
 
     federation: FlowerFederation
@@ -38,8 +39,10 @@ class Collection:
     wanted: int
     patience: float = 0.0
     expected: Sequence[str] = ()
+    silent: Callable[[str, str], None] = lambda client, why: None
     refused: set[str] = field(default_factory=set)  # not asked again in this run
     tries: Counter[str] = field(default_factory=Counter)
+    _told: dict[str, str] = field(default_factory=dict, init=False)  # of the silent: why
 
     def run(self) -> None:
         """Until everybody asked has answered, and the wanted uploads are in; or time is up.
@@ -59,11 +62,21 @@ class Collection:
                 until = min(until, now + self.patience)
             if (enough and not asked) or now > until:
                 break
-            wait(*self._silent(asked.values()))
+            silent, more = self._silent(asked.values())
+            if wait(silent, more):
+                self._tell_silent(silent)
             time.sleep(self.federation.poll)
         for name in sorted(asked.values()):
             text = f"{name}: no answer in {time.monotonic() - began:.0f} s"
             self._failed(ClientFailure(name, "missing", text))
+
+    def _tell_silent(self, silent: Mapping[str, Sequence[str]]) -> None:
+        known = {*self.expected, *self.registry.keys, *self._online}
+        for why, names in silent.items():
+            for name in names:
+                if name in known and self._told.get(name) != why:
+                    self._told[name] = why
+                    self.silent(name, why)
 
     def _silent(self, asked: Iterable[str]) -> tuple[dict[str, list[str]], str]:
         """Whose uploads are not in, by what is known of them; and how many are."""

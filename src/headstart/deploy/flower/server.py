@@ -184,7 +184,14 @@ class Server:
     def collect(self) -> None:
         """Uploads into the ledger; the head is solved, and tested, along the way."""
         before = len(self.ledger.members())
-        self._event("start", members=before, wanted=self.settings.wanted)
+        self._event(
+            "start",
+            pipeline=self.settings.pipeline,
+            seed=self.settings.seed,
+            members=before,
+            wanted=self.settings.wanted,
+            deadline=self.settings.deadline,
+        )
         Collection(
             self.federation,
             self.ledger,
@@ -193,6 +200,7 @@ class Server:
             self.settings.wanted,
             self.settings.patience,
             self.settings.nodes.split(),
+            lambda client, why: self._event("silent", client=client, why=why),
         ).run()
         members = self.ledger.members()
         if not members:

@@ -36,13 +36,18 @@ class Waiting:
     _at: float | None = None  # of the last line, or the beginning
     _said: str = ""
 
-    def __call__(self, silent: Mapping[str, Sequence[str]], more: str = "") -> None:
-        """`silent`: names by why there is nothing of them yet. `more`: what ends the line."""
+    def __call__(self, silent: Mapping[str, Sequence[str]], more: str = "") -> bool:
+        """`silent`: names by why there is nothing of them yet. `more`: what ends the line.
+
+        Return whether it was said now.
+        """
         now = self.clock()
         self._at = now if self._at is None else self._at
         parts = [f"{listing(names)} ({why})" for why, names in silent.items() if names]
         text = f"waiting for {', '.join(parts)}{more}"
         due = self.again if text == self._said else self.pause
-        if parts and now - self._at >= due:
-            self.say(text)
-            self._at, self._said = now, text
+        if not parts or now - self._at < due:
+            return False
+        self.say(text)
+        self._at, self._said = now, text
+        return True
