@@ -10,7 +10,8 @@ import pytest
 import headstart as hs
 from headstart.heads import HEADS
 from headstart.registry import qualified
-from test_plugins import HEAD, METHOD
+
+from .test_plugins import HEAD, METHOD
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -35,8 +35,8 @@ class Centred:
     def measure(self, features, labels, **how):
         return hs.ClassSums.measure(features, labels, **how)
 
-    def paper_upload_size(self, d, own, every):
-        return d * own
+    def paper_upload_size(self, d, held, every):
+        return d * held
 
     def solve(self, total):
         if not total.samples:

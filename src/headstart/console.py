@@ -45,6 +45,7 @@ def bar(unit: str = "") -> Iterator[Any]:
 
 
 def write_csv(columns: dict[str, Any], output: Path | None) -> None:
+    """Write columns as CSV to a file, or to standard output if `output` is None."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(spreadsheet_text, columns))
@@ -111,6 +112,7 @@ def show_skipped() -> None:
 
 
 def show_change(model: Any, what: str, folder: Path) -> None:
+    """Print what a changed run now holds and which of its files were made anew."""
     about = model.provenance
     say(
         f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
@@ -120,4 +122,5 @@ def show_change(model: Any, what: str, folder: Path) -> None:
 
 
 def say(text: str) -> None:
+    """Print a line of text as it is, without markup or highlighting."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)

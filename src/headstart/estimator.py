@@ -60,9 +60,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _add(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> Self:
         z, labels = validate_data(self, X, y, dtype=np.float64, reset=reset)
         check_classification_targets(labels)
-        keys, known = _keys(labels)
+        keys, originals = _keys(labels)
         part = self._head().measure(z, keys, exact=self.exact, bound=self.bound)
-        self.labels_ = {**getattr(self, "labels_", {}), **known}
+        self.labels_ = {**getattr(self, "labels_", {}), **originals}
         return self._solve(part if reset else self.total_ + part)
 
     def _solve(self, total: Any) -> Self:
@@ -95,5 +95,5 @@ def _keys(y: NDArray[Any]) -> tuple[NDArray[Any], dict[int | str, Any]]:
         keys = y.astype(np.str_)
     else:
         keys = np.array([repr(item) for item in y.tolist()], dtype=np.str_)
-    known = dict(zip(keys.tolist(), y, strict=True))
-    return keys, known
+    originals = dict(zip(keys.tolist(), y, strict=True))
+    return keys, originals

@@ -8,10 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headstart.data.cells import CellSamples
+from headstart.data.samples import Samples
 from headstart.errors import DataError
+from headstart.federation.judging import confusion
 from headstart.heads.linear import LinearHead
 from headstart.labels import Labels, as_labels, same_kind
 from headstart.personal import VARIANTS
+from headstart.statistics.confusion import mean_iou
 
 PERSONAL = tuple(VARIANTS)  # the models of a tally of personal accuracy, in its order
 
@@ -43,6 +47,11 @@ class Scores:
         recall = np.diagonal(self.confusion)[shown > 0] / shown[shown > 0]
         return float(recall.mean()) if len(recall) else 0.0
 
+    @property
+    def mean_iou(self) -> float:
+        """The mean over the true classes of intersection over union."""
+        return mean_iou(self.confusion)
+
     def worst_pairs(self, most: int = 10) -> list[Mistake]:
         """The most frequent mistakes, at most so many."""
         wrong = self.confusion - np.diag(np.diagonal(self.confusion))
@@ -70,9 +79,17 @@ def scores(head: LinearHead, features: ArrayLike, labels: ArrayLike) -> Scores:
     return compared(truth, head.predict(features), head.classes)
 
 
-def compared(truth: Labels, guess: Labels, known: Labels) -> Scores:
+def tested(head: LinearHead, samples: Samples) -> Scores:
+    """Test a head on samples wherever they are; of scenes, on every pixel of their masks."""
+    if not isinstance(samples, CellSamples):
+        return scores(head, *samples.read())
+    found = confusion(head, samples)
+    return Scores(found.classes, found.matrix)
+
+
+def compared(truth: Labels, guess: Labels, known_classes: Labels) -> Scores:
     """Predictions next to the truth; `known`: the classes that could be predicted."""
-    classes = np.union1d(truth, known)
+    classes = np.union1d(truth, known_classes)
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(confusion, (np.searchsorted(classes, truth), np.searchsorted(classes, guess)), 1)
     return Scores(classes, confusion)

@@ -35,6 +35,7 @@ def write_bytes(path: str | Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def write_text(path: str | Path, text: str, mode: int = 0o666) -> None:
+    """Replace a file's text in one step: after a crash it has the old or the new text."""
     write_bytes(path, text.encode(), mode)
 
 

@@ -128,8 +128,8 @@ class Registry(Mapping[str, T]):
         return self.entry(name).load()
 
     def get(self, name: str, default: Any = None) -> Any:
-        found = self._known().get(folded(name))
-        return default if found is None else found.load()
+        match = self._known().get(folded(name))
+        return default if match is None else match.load()
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and folded(name) in self._known()
@@ -142,10 +142,10 @@ class Registry(Mapping[str, T]):
 
     def entry(self, name: str, argument: str = "") -> Entry[T]:
         """The entry of a name, or an error (about this argument) that lists what there is."""
-        found = self._known().get(folded(name))
-        if found is None:
+        match = self._known().get(folded(name))
+        if match is None:
             raise HeadstartError(self._unknown(name, argument or self.kind))
-        return found
+        return match
 
     def entries(self) -> list[Entry[T]]:
         """All of them, by name; those of entry points are not loaded by this."""
@@ -153,11 +153,11 @@ class Registry(Mapping[str, T]):
 
     def name_of(self, thing: T) -> str:
         """The name of an object; one that nobody registered gets its qualified name."""
-        known = self._known()
-        natural = known.get(folded(self._named(thing)))
+        entries = self._known()
+        natural = entries.get(folded(self._named(thing)))
         if natural and natural.place == qualified(thing) and natural.load() is thing:
             return natural.name
-        for entry in known.values():
+        for entry in entries.values():
             if entry.thing is thing:
                 return entry.name
         name = qualified(thing)
@@ -172,8 +172,8 @@ class Registry(Mapping[str, T]):
         if QUALIFIED.fullmatch(name):
             return f"{what}: {name!r} {not_loaded(name)}"
         close = difflib.get_close_matches(name.casefold(), list(self), n=1)
-        own = " (one of your own: import its module, or load its file with --plugin)"
-        hint = f"; did you mean {close[0]!r}?" if close else own
+        elsewhere = " (one of your own: import its module, or load its file with --plugin)"
+        hint = f"; did you mean {close[0]!r}?" if close else elsewhere
         return f"{what}: expected one of {', '.join(self)}, got {name!r}{hint}"
 
     # -- filling -------------------------------------------------------------------------------
@@ -191,12 +191,12 @@ class Registry(Mapping[str, T]):
         source = _SOURCE.get() or f"module {place.partition(':')[0]}"
         new = Entry(name, source, place, lambda: thing, thing)
         with _LOCK:
-            known = self._known()
-            old = known.get(folded(name))
+            entries = self._known()
+            old = entries.get(folded(name))
             if old and old.thing is not thing and not _supersedes(new, old):
                 raise HeadstartError(self._twice(name, old, new))
             awaited = old is not None and old.thing is None
-            known[folded(name)] = replace(new, source=old.source) if old and awaited else new
+            entries[folded(name)] = replace(new, source=old.source) if old and awaited else new
         return thing
 
     def _known(self) -> dict[str, Entry[T]]:
@@ -211,12 +211,12 @@ class Registry(Mapping[str, T]):
         def entry(name: str, thing: T) -> Entry[T]:
             return Entry(name, PACKAGE, qualified(thing), lambda: thing, thing)
 
-        known = {folded(name): entry(name, thing) for name, thing in self._package().items()}
-        known |= {folded(name): self._awaited(name, bring) for name, bring in self._later.items()}
+        entries = {folded(name): entry(name, thing) for name, thing in self._package().items()}
+        entries |= {folded(name): self._awaited(name, bring) for name, bring in self._later.items()}
         for offered in self._entry_points():
-            old = known.get(folded(offered.name))
-            known[folded(offered.name)] = self._refused(old, offered) if old else offered
-        return known
+            old = entries.get(folded(offered.name))
+            entries[folded(offered.name)] = self._refused(old, offered) if old else offered
+        return entries
 
     def _awaited(self, name: str, bring: Callable[[], object]) -> Entry[T]:
         """In the place of what a module of this package registers, until it is imported."""
@@ -272,9 +272,9 @@ class Registry(Mapping[str, T]):
 
     def _drop(self, source: str) -> None:
         """Forget what came from there."""
-        known = self._entries or {}
-        for key in [key for key, entry in known.items() if entry.source == source]:
-            del known[key]
+        entries = self._entries or {}
+        for key in [key for key, entry in entries.items() if entry.source == source]:
+            del entries[key]
 
 
 _REGISTRIES: list[Registry[Any]] = []
@@ -302,8 +302,8 @@ def _registering(source: str) -> Iterator[None]:
 
 
 def _one_line(error: BaseException) -> str:
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 # -- plugin files ----------------------------------------------------------------------------------
@@ -387,15 +387,15 @@ def _module_name(path: Path) -> str:
 def _loaded(path: Path, source: bytes) -> Plugin:
     name, digest = _module_name(path), digest_of(source)
     with _LOCK:
-        known = _PLUGINS.get(name)
-        if known is None:
+        loaded = _PLUGINS.get(name)
+        if loaded is None:
             _PLUGINS[name] = _executed(name, path, source)
             return _PLUGINS[name]
-    if known.sha256 == digest:
-        return known
-    if known.path == path:
+    if loaded.sha256 == digest:
+        return loaded
+    if loaded.path == path:
         raise HeadstartError(f"plugin: {path} has changed since this process loaded it; start anew")
-    raise HeadstartError(f"plugin: {path} has the name of {known.path}; rename one of them")
+    raise HeadstartError(f"plugin: {path} has the name of {loaded.path}; rename one of them")
 
 
 def _executed(name: str, path: Path, source: bytes) -> Plugin:

@@ -168,11 +168,13 @@ class PersonalScores:
 
     def by_client(self) -> dict[str, dict[str, float]]:
         """Each client's test samples and, where it has some, its accuracy by model."""
-        found = {}
+        rows = {}
         for at, (client, tested) in enumerate(zip(self.clients, self.tested, strict=True)):
-            hits = {f"accuracy_{model}": own[at] for model, own in self.models.items() if tested}
-            found[client] = {"tested": tested, **{key: hit / tested for key, hit in hits.items()}}
-        return found
+            hits = {
+                f"accuracy_{model}": hits_of[at] for model, hits_of in self.models.items() if tested
+            }
+            rows[client] = {"tested": tested, **{key: hit / tested for key, hit in hits.items()}}
+        return rows
 
     def mean(self, model: str | None = None) -> float:
         """Mean accuracy, every client that tested counting the same."""
@@ -224,6 +226,7 @@ class SeedResult:
     curve: tuple[Point, ...]
     accuracy: float | None  # of the shared model at the end
     balanced_accuracy: float | None = None
+    mean_iou: float | None = None  # of scenes; their accuracy is that of pixels
     head: HeadSummary | None = None
     pooled: Pooled | None = None
     personal: PersonalScores | None = None
@@ -260,21 +263,21 @@ class SeedResult:
         """Read a result; a HeadstartError in one line if the text is none of this version."""
         try:
             plain = json.loads(text)
-            known = plain.get("format")
+            format_ = plain.get("format")
         except (ValueError, AttributeError, RecursionError):
             raise HeadstartError(
                 f"{where}: expected the results of a run, got other text"
             ) from None
-        if known != FORMAT:
+        if format_ != FORMAT:
             raise HeadstartError(
-                f"{where}: expected results of format {FORMAT}, got {known!r} "
+                f"{where}: expected results of format {FORMAT}, got {format_!r} "
                 "(written by another version of Headstart); run it again in a new folder"
             )
         try:
-            found: SeedResult = _adapter().validate_python(plain)
+            result: SeedResult = _adapter().validate_python(plain)
         except ValueError:
             raise HeadstartError(f"{where}: the results of this run are damaged") from None
-        return found
+        return result
 
 
 def _adapter() -> Any:
@@ -289,9 +292,9 @@ class Estimate(float):
     values: tuple[float, ...]
 
     def __new__(cls, values: Iterable[float]) -> Estimate:
-        known = tuple(values)
-        made = super().__new__(cls, sum(known) / len(known))
-        made.values = known
+        held = tuple(values)
+        made = super().__new__(cls, sum(held) / len(held))
+        made.values = held
         return made
 
     @property
@@ -308,21 +311,21 @@ class Estimate(float):
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
     """Of the values that all seeds have; None where one lacks it."""
-    known = list(values)
-    if not known or any(value is None for value in known):
+    present = list(values)
+    if not present or any(value is None for value in present):
         return None
-    return Estimate(value for value in known if value is not None)
+    return Estimate(value for value in present if value is not None)
 
 
 def _ends(result: SeedResult | RunResult) -> str:
     """What a result ends with, in a line."""
     numbers = {"accuracy": result.accuracy, "personal": result.personal_accuracy}
-    known = (
+    parts = (
         f"{name} {value if isinstance(value, Estimate) else Estimate((value,))}"
         for name, value in numbers.items()
         if value is not None
     )
-    return ", ".join(known) or "nothing was tested"
+    return ", ".join(parts) or "nothing was tested"
 
 
 @dataclass(frozen=True, repr=False)
@@ -402,9 +405,9 @@ class RunResult:
         place = Path(folder)
         if place.exists() and any(place.iterdir()):
             raise HeadstartError(f"save: {place} is not empty; name a new folder")
-        for own in self._folders():
+        for source in self._folders():
             shutil.copytree(
-                own, place / own.name if own != self.path else place, dirs_exist_ok=True
+                source, place / source.name if source != self.path else place, dirs_exist_ok=True
             )
         if report:
             self.report(place)

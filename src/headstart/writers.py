@@ -18,6 +18,8 @@ from headstart.optional import require
 
 
 class Writer(Protocol):
+    """What follows a run's numbers: TensorBoard, MLflow or one's own."""
+
     def scalar(self, name: str, value: float, step: int) -> None: ...
     def text(self, name: str, value: str) -> None: ...
     def close(self) -> None: ...
@@ -53,9 +55,11 @@ class MLflow:
         _say("MLFLOW_DISABLE_TELEMETRY", "true")
         _say("MLFLOW_ALLOW_FILE_STORE", "true")  # or it wants a database
         self._client = require("mlflow", what="writer").MlflowClient(tracking_uri=folder.as_uri())
-        found = self._client.get_experiment_by_name("headstart")
-        known = found.experiment_id if found else self._client.create_experiment("headstart")
-        self._run = self._client.create_run(known).info.run_id
+        existing = self._client.get_experiment_by_name("headstart")
+        experiment = (
+            existing.experiment_id if existing else self._client.create_experiment("headstart")
+        )
+        self._run = self._client.create_run(experiment).info.run_id
 
     def scalar(self, name: str, value: float, step: int) -> None:
         self._client.log_metric(self._run, _plain(name), value, step=step)

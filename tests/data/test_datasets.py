@@ -176,7 +176,7 @@ def test_npz_widens_half_precision_and_keeps_single(tmp_path):
         ({"features": X, "label": Y, "is_test": [0, 0, 0, 1]}, "'is_test': expected booleans"),
         (
             {"features": X, "label": Y, "is_test": [True] * 4, "is_train": [True] * 4},
-            "is_test and is_train to tell the same split",
+            "is_test and is_train to hold the same split",
         ),
         ({"features": X, "label": Y, "split": ["train", "dev"] * 2}, "row 2: expected train or"),
     ],

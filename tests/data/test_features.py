@@ -319,14 +319,14 @@ def test_a_damaged_finished_file_is_made_again(images, tmp_path, harm):
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_features import Fake, extract, features, load_images
+from tests.data.test_features import Fake, extract, features, load_images
 features.BLOCK = 8
 extract(load_images(sys.argv[2]), Fake(pause=0.05), sys.argv[3])
 """
 
 
 def child(root, cache):
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2])
     return subprocess.Popen([sys.executable, "-c", CHILD, here, str(root), str(cache)])
 
 

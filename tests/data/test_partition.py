@@ -90,6 +90,7 @@ def test_the_registry_names_and_describes_every_partitioner():
             "imbalance",
             "natural",
             "quantity",
+            "runs",
             "shards",
             "sizes",
         ]

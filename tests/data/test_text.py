@@ -19,7 +19,7 @@ from headstart.data.backbones import text as backbone
 from headstart.data.backbones import text_extractor
 from headstart.data.backbones.minilm import Size
 from headstart.data.backbones.weights import WeightFolder, installed
-from headstart.data.backbones.wordpiece import Reading, WordPieces, words
+from headstart.data.backbones.wordpiece import Reading, WordPieces, split_words
 from headstart.data.features import as_dataset, extract
 from headstart.data.table import Columns
 from headstart.data.texts import load_texts
@@ -110,7 +110,7 @@ def ids(pieces, sentence):
     ],
 )
 def test_words(sentence, expected):
-    assert list(words(sentence)) == expected.split()
+    assert list(split_words(sentence)) == expected.split()
 
 
 def test_pieces_are_the_longest_known_ones(tiny):
@@ -129,7 +129,7 @@ def test_pieces_are_the_longest_known_ones(tiny):
 @settings(deadline=None, max_examples=200)
 def test_any_text_is_tokens_or_an_error(sentence):
     pieces = WordPieces({piece: i for i, piece in enumerate(VOCABULARY)}, Reading(LENGTH))
-    if not list(words(sentence)):
+    if not list(split_words(sentence)):
         with pytest.raises(DataError, match="sentence: expected words, got"):
             pieces(sentence)
         return
@@ -153,7 +153,7 @@ def test_a_long_sentence_is_cut_and_still_ends(tiny):
 )
 def test_a_wrong_vocabulary(tmp_path, text, said):
     (tmp_path / "vocab.txt").write_text(text)
-    with pytest.raises(DataError, match=f"vocab.txt: expected a piece a line.*{said}"):
+    with pytest.raises(DataError, match=f"vocab.txt: expected one piece per line.*{said}"):
         WordPieces.load(tmp_path / "vocab.txt", Reading())
 
 

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 import headstart as hs
-from headstart.deploy.admission import Contract
+from headstart.deploy.admission import (
+    CODES,
+    Contract,
+    UploadRejected,
+)
+from headstart.deploy.ledger import Ledger
 from headstart.federation import steps
+from headstart.statistics import wire
 
 DIMENSION, ROUND = 6, "spring"
+
+MODES = [
+    pytest.param(hs.Fed3R(), True, id="moments-exact"),
+    pytest.param(hs.Fed3R(), False, id="moments-float32"),
+    pytest.param(hs.SharedVariances(), True, id="sums-exact"),
+    pytest.param(hs.SharedVariances(), False, id="sums-float32"),
+    pytest.param(hs.FedCOF(), True, id="means-exact"),
+    pytest.param(hs.FedCOF(), False, id="means-float32"),
+]
+
+ANT, BEE, CAT, DOG, EMU = NAMES = ["ant 1", "bee 2", "cat 3", "dog 4", "emu 5"]
+
+HEADS = [hs.Fed3R(), hs.FedNCM(), hs.FedCOF(), hs.SharedVariances(), hs.LDA(), hs.ETF()]
 
 
 def contract_of(head=None, *, exact=True, dimension=DIMENSION, **told) -> Contract:
@@ -50,7 +72,6 @@ def trap(shift=0.5, d=DIMENSION) -> bytes:
 
     Its rows are a root of [[4 s], [s 4]], its three samples of one class sum to nothing.
     """
-    from headstart.statistics import wire
 
     root = np.linalg.cholesky(np.array([[4.0, shift], [shift, 4.0]])).T
     rows = np.zeros((3, d))
@@ -64,3 +85,63 @@ def trap(shift=0.5, d=DIMENSION) -> bytes:
         "bound": np.array(8.0),
     }
     return wire.encode("factor", arrays)
+
+
+def code_of(call, *args):
+    """Of the refusal that this call is answered with."""
+    with pytest.raises(UploadRejected) as caught:
+        call(*args)
+    assert caught.value.code in CODES
+    assert str(caught.value).endswith(f"[{caught.value.code}]")
+    return caught.value.code
+
+
+def fill(ledger, names="abcde", head=None, exact=True):
+    uploads = {name: upload_of(ord(name), head, exact=exact) for name in names}
+    for name, payload in uploads.items():
+        ledger.accept(name, ROUND, "key", payload)
+    return uploads
+
+
+def admit_together(ledger):
+    """Two uploads pass the checks before either of them is written."""
+    meet = threading.Barrier(2, timeout=60)
+    check = ledger.validator.check
+
+    def together(*args):
+        upload = check(*args)
+        meet.wait()
+        return upload
+
+    ledger.validator.check = together
+
+
+def log_files(path):
+    return sorted((Path(path) / "log").glob("*.log"))
+
+
+def abandon(ledger):
+    """What a kill leaves: nothing is written any more, and the lock is free."""
+    ledger._log.close()
+    ledger._unlock()
+
+
+def filled(path, names, head=None, exact=True):
+    """A ledger with the uploads of these clients, in this order."""
+    ledger = Ledger.create(path, contract_of(head, exact=exact))
+    uploads = {name: upload_of(NAMES.index(name), head, exact=exact) for name in names}
+    for name in names:
+        ledger.accept(name, ROUND, f"key of {name}", uploads[name])
+    return ledger, uploads
+
+
+def traces(folder, name, payload):
+    """Files under a folder that still hold a client's name, key, or a part of its message."""
+    pieces = [name.encode(), payload[-64:], payload[len(payload) // 2 :][:64]]
+    return [
+        (file, piece[:16])
+        for file in folder.rglob("*")
+        if file.is_file()
+        for piece in pieces
+        if piece in file.read_bytes()
+    ]

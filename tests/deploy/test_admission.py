@@ -1,10 +1,9 @@
-"""Admission: every refusal by its code, before anything is kept; what a client will not send."""
+"""Admission: the contract, what an upload is refused for, and how often one may try."""
 
 import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,33 +13,17 @@ from headstart.deploy.admission import (
     CODES,
     Contract,
     Rate,
-    UploadRejected,
     UploadValidator,
-    carries_features,
-    check_small_client,
 )
-from headstart.deploy.integrality import Integrality
-from headstart.errors import HeadstartError, WireError
-from headstart.federation.disclosure import disclosures, would_refuse
+from headstart.errors import HeadstartError
 from headstart.statistics import wire
 
-from .ledger_world import DIMENSION, ROUND, contract_of, signed, trap, upload_of
-
-HEADS = [hs.Fed3R(), hs.FedNCM(), hs.FedCOF(), hs.SharedVariances(), hs.LDA(), hs.ETF()]
-
+from .ledger_world import DIMENSION, HEADS, ROUND, code_of, contract_of, signed, upload_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "ledger.md"
 
 
-def code_of(call, *args):
-    with pytest.raises(UploadRejected) as caught:
-        call(*args)
-    assert caught.value.code in CODES
-    assert str(caught.value).endswith(f"[{caught.value.code}]")
-    return caught.value.code
-
-
-# -- the contract ------------------------------------------------------------------------------
+# -- the contract ----------------------------------------------------------------------------------
 
 
 def test_a_contract_is_plain_values_and_back():
@@ -88,7 +71,7 @@ def test_the_page_lists_every_code():
     assert dict(rows) == CODES
 
 
-# -- uploads -----------------------------------------------------------------------------------
+# -- uploads ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -228,94 +211,7 @@ def test_a_changed_byte_with_a_mended_digest_is_refused_by_the_wire():
     assert code in wire.CODES
 
 
-# -- whole numbers everywhere ------------------------------------------------------------------
-
-
-def test_the_wire_alone_lets_a_trap_in_that_breaks_every_later_sum():
-    """Why admission looks at all of A: without it one bad client ends the federation."""
-    poison = hs.Moments.from_bytes(trap(), hs.Limits(bound=8.0))
-    with pytest.raises(WireError, match="whole"):
-        hs.total([hs.Moments.from_bytes(upload_of(1)), poison])
-    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, trap()) == "integral"
-
-
-@pytest.mark.parametrize("shift", [0.5, 0.25, 0.1, 0.01, 0.001])
-def test_a_small_fraction_is_seen_as_well(shift):
-    """Many of them would add up: 0.2 over the rows of one fold is all there may be."""
-    assert code_of(UploadValidator(contract_of()).check, "a", ROUND, trap(shift)) == "integral"
-
-
-@given(
-    st.integers(1, 60),
-    st.integers(1, 80),
-    st.sampled_from([0.001, 1.0, 7.9]),
-    st.integers(0, 2**32 - 1),
-)
-@settings(max_examples=60, deadline=None)
-def test_honest_factors_are_never_refused_for_their_rounding(n, d, scale, seed):
-    """Features up to the very bound, at every n below and above d, pass with room to spare."""
-    rng = np.random.default_rng(seed)
-    z = scale * rng.choice([rng.uniform(-1, 1, (n, d)), np.ones((n, d))])
-    one = hs.Moments.measure(z, rng.integers(0, 3, n), exact=True, bound=8.0)
-    Integrality(d).check(hs.Moments.from_bytes(one.to_bytes()))
-
-
-def test_factors_at_the_bound_in_full_dimension_pass_both_ways(monkeypatch):
-    rng = np.random.default_rng(0)
-    z = np.full((300, 640), 8.0) - rng.uniform(0, 0.01, (300, 640))
-    one = hs.Moments.measure(z, rng.integers(0, 9, 300), exact=True, bound=8.0)
-    wholeness = Integrality(640)
-    wholeness.check(one)
-    monkeypatch.setattr(wholeness, "_probes", wholeness._probes + 0.5)  # never whole: multiply out
-    wholeness.check(one)
-
-
-def lone_direction(k, m):
-    """An exact factor of two samples with A = [[k m], [m m²/k]], the last one nearly whole."""
-    row = np.zeros(DIMENSION)
-    row[:2] = np.sqrt(k), m / np.sqrt(k)
-    arrays = {
-        "dimension": np.array(DIMENSION),
-        "classes": np.array([0]),
-        "counts": np.array([2]),
-        "z": np.concatenate([row, np.zeros(DIMENSION - 1)]),
-        "y": np.array([[0.0], [2**0.5]]),
-        "bound": np.array(8.0),
-    }
-    return wire.encode("factor", arrays)
-
-
-def test_whole_numbers_of_nobody_are_refused_where_rounding_cannot_tell():
-    """10⁶ and 10⁶ + 4 with a product of 10⁶ + 2: a determinant of −4, in a message of rank one."""
-    validator = UploadValidator(contract_of())
-    validator.check("a", ROUND, lone_direction(2 * 1000**2, 2 * 1000 * 1002))
-    payload = lone_direction(10**6, 10**6 + 2)
-    hs.Moments.from_bytes(payload, validator.contract.limits("a"))  # float64 sees nothing
-    assert code_of(validator.check, "a", ROUND, payload) == "impossible"
-
-
-@pytest.mark.parametrize("error", [MemoryError(), ZeroDivisionError("x"), IndexError("y")])
-def test_whatever_goes_wrong_while_an_upload_is_read_is_its_refusal(monkeypatch, error):
-    validator = UploadValidator(contract_of())
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(hs.Moments, "from_bytes", fail)
-    with pytest.raises(UploadRejected, match=type(error).__name__) as caught:
-        validator.check("a", ROUND, upload_of(1))
-    assert caught.value.code == "unreadable"
-
-
-def test_a_norm_of_the_contract():
-    validator = UploadValidator(contract_of(norm=10.0))
-    validator.check("a", ROUND, upload_of(1))
-    short = UploadValidator(contract_of(norm=1.0))
-    assert code_of(short.check, "a", ROUND, upload_of(1)) == "bound"
-    short.check(("a", "b"), ROUND, upload_of(1, labels=[]))
-
-
-# -- how often ---------------------------------------------------------------------------------
+# -- how often -------------------------------------------------------------------------------------
 
 
 def test_tries_of_a_client_are_limited_and_forgiven_with_time():
@@ -341,59 +237,7 @@ def test_the_memory_of_tries_is_bounded():
     assert len(rate._spent) <= 51
 
 
-# -- what a client will not send ---------------------------------------------------------------
-
-
-def test_what_is_disclosed_is_said():
-    few = disclosures([5, 4], dimension=64)
-    assert [leak.refused for leak in few] == [True, False]
-    assert "9 samples" in few[0].text
-    assert "(9) than dimensions (64)" in few[1].text
-    assert not disclosures([5, 5], dimension=10)
-    (lone,) = disclosures([20, 1, 0])
-    assert lone.refused
-    assert "one sample" in lone.text
-    assert "2 classes" in disclosures([20, 1, 1])[0].text
-    assert disclosures([]) == disclosures([0, 0]) == ()
-
-
-def test_a_small_client_refuses_unless_told_otherwise():
-    few, lone, fine = [0] * 9, [0] * 20 + [1], [0] * 10 + [1] * 2
-    for labels in (few, lone):
-        with pytest.raises(UploadRejected, match="not sent") as caught:
-            check_small_client(labels, hs.Fed3R())
-        assert caught.value.code == "small"
-        assert any(
-            leak.refused for leak in check_small_client(labels, hs.Fed3R(), send_anyway=True)
-        )
-        assert check_small_client(labels, hs.Fed3R(), protected=True) == ()
-        assert check_small_client(labels, hs.ETF()) == ()
-        with pytest.raises(UploadRejected):
-            check_small_client(labels, hs.FedCOF())
-    (note,) = check_small_client(fine, hs.Fed3R(), dimension=64)
-    assert not note.refused
-    assert check_small_client(["a"] * 10, hs.Fed3R()) == ()
-
-
-def test_a_refusal_says_what_was_asked_and_what_can_be_done():
-    said = {"shows": "a row of a gradient is a sum of features", "advice": "Collect more samples"}
-    with pytest.raises(
-        UploadRejected, match=r"of a gradient is .*\. Collect more samples \[small\]$"
-    ):
-        check_small_client([0] * 9, **said)
-    with pytest.raises(UploadRejected, match="Use a secure sum"):
-        check_small_client([0] * 9, hs.Fed3R())
-
-
-def test_which_heads_carry_features():
-    assert [carries_features(head) for head in HEADS] == [True, True, True, True, True, False]
-
-
-@given(st.lists(st.lists(st.integers(0, 14), max_size=5), max_size=30))
-def test_the_simulator_counts_those_who_would_refuse(counts):
-    """Under ten samples, or a class of one; a client without samples says nothing."""
-    expected = sum(0 < sum(row) < 10 or 1 in row for row in counts)
-    assert would_refuse(counts) == expected
+# -- what a client will not send -------------------------------------------------------------------
 
 
 def test_the_limit_of_a_client_is_its_own():

@@ -71,6 +71,7 @@ ONE_EACH = (
 EXTRACTED = {"spec": Spec(2, 1, network="testing-scale"), "train": "extractor"}  # no head moves
 NEUTRAL = {
     "fedavg": Neutral(),
+    "silobn": Neutral(),  # features have no batch norm
     "fedavgm": Neutral({"momentum": 0.0}),
     "fedprox": Neutral({"mu": 0.0}),
     "fedexp": Neutral({"epsilon": 1e30}),  # the step is 1
@@ -129,8 +130,9 @@ def test_neutral_settings_are_fedavg(name):
 @every_method
 def test_a_method_is_not_fedavg_otherwise(name):
     """The comparison above would see a method that never does what it is for."""
-    # by definition: Ditto's own model is looked at elsewhere, FedBABU is FedAvg of the extractor
-    same = ("fedavg", "ditto", "fedbabu")
+    # by definition: Ditto's own model is looked at elsewhere, FedBABU is FedAvg of the extractor,
+    # SiloBN differs in statistics of batch norm alone
+    same = ("fedavg", "ditto", "fedbabu", "silobn")
     settings = {"epsilon": 1e-6} if name == "fedexp" else {}
     job, data = Case(name, settings).problem(sizes=(8,) * 6)
     training = replace(SHORT, batch=4)
@@ -362,6 +364,7 @@ BY_HAND = {
     "moon": (descended(lambda mu, tau: (CE, Term("moon", mu, tau))), [{"mu": 2.0, "tau": 0.6}]),
     "fedsol": (descended(lambda rho, tau: (CE,), orthogonal), [{"rho": 0.4, "tau": 1.7}]),
     "fedavg": (fedavg, [{"server_rate": 0.7}]),
+    "silobn": (fedavg, [{"server_rate": 0.7}]),
     "fedavgm": (fedavgm, [{"momentum": 0.6, "server_rate": 0.7}]),
     "fedadagrad": (
         adaptive(lambda v, d, _: v + d),
@@ -563,6 +566,7 @@ def test_fedexp_asks_how_far_clients_moved():
 
 WRONG = [
     ("fedavg", "server_rate", 0.0),
+    ("silobn", "server_rate", 0.0),
     ("fedavgm", "momentum", 1.0),
     ("fedavgm", "momentum", -0.1),
     ("fedavgm", "server_rate", "fast"),

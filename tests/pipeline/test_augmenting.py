@@ -259,6 +259,34 @@ def test_augmentations_are_kept_in_the_file_of_a_run(photos):
     assert told(photos, augment="fedrdn") == told(photos, augment=["FedRDN"])
 
 
+# -- styles ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("lab", 6), ("cfsi", 27), ("fda", 27)])
+def test_clients_restyle_what_they_train_on_by_the_rows_of_others(photos, tmp_path, name, numbers):
+    how = {"name": name, **({"side": 21} if name == "cfsi" else {})}  # ⌊0.05·21⌋ = 1
+    plain, seen = (prepare(told(photos, augment=a)) for a in (None, how))
+    count = {c: 1 if name == "fda" else len(d.samples) for c, d in plain.clients.items()}
+    assert seen.images.style_numbers == numbers * sum(count.values())
+    for client, data in seen.clients.items():
+        (one,) = data.samples.augmentations
+        assert one.name == name
+        assert len(one.bank) == sum(count.values()) - count[client]
+        assert np.array_equal(data.samples.read()[0], plain.clients[client].samples.read()[0])
+        assert not np.array_equal(data.samples.read(key=b"a")[0], data.samples.read()[0])
+        assert data.test.augmentations == ()
+    assert seen.test.augmentations == ()
+    text = "none + FedAvg-1(f)"
+    one, two = (run(told(photos, augment=how, pipeline=text), tmp_path / n) for n in "ab")
+    assert timeless(one) == timeless(two)
+    was = run(told(photos, pipeline=text), tmp_path / "c")
+    sent = 4 * seen.images.style_numbers
+    assert one.curve[0].formula_up - was.curve[0].formula_up == sent
+    assert one.curve[0].down - was.curve[0].down == (CLIENTS - 1) * sent
+    assert sent < one.curve[0].up - was.curve[0].up < sent + CLIENTS * 500
+    assert one.curve[-1] != was.curve[-1]
+
+
 # -- what cannot be, and how it is said ------------------------------------------------------------
 
 
@@ -271,7 +299,7 @@ def test_augmentations_are_kept_in_the_file_of_a_run(photos):
         ({"shift": 2, "matched": True}, "matched: with shift, test images have domains"),
         (
             {"augment": "mixup"},
-            "augment: expected one of crop, domain-shift, fedrdn",
+            "augment: expected one of cfsi, crop, domain-shift, fda, fedrdn",
         ),
         ({"augment": "domain-shift"}, "augment: domain-shift is said by its intensity"),
         ({"augment": ["flip", "flip"]}, "augment: expected flip once, got it twice"),
@@ -312,3 +340,9 @@ def test_both_on_the_command_line(photos, tmp_path):
     for name in ("01", "02"):
         data = RunFolder(tmp_path / "out" / name).result().data
         assert (data.shift, data.augment) == (1.5, "fedrdn")
+
+
+def test_a_dense_network_wants_masks(photos, tmp_path):
+    config = told(photos, network="bisenetv2_quarter", pixels=32, pipeline="none + FedAvg-1(f)")
+    with pytest.raises(HeadstartError, match="gives features per cell; expected images with masks"):
+        run(config, tmp_path / "run")

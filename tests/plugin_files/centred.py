@@ -16,8 +16,8 @@ class CentredMeans:
     def measure(self, features, labels, **how):  # on each client
         return hs.ClassSums.measure(features, labels, **how)
 
-    def paper_upload_size(self, d, own, every):
-        return d * own
+    def paper_upload_size(self, d, held, every):
+        return d * held
 
     def solve(self, total):  # on the server, from the sum of all clients
         if not total.samples:

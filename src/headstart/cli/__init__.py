@@ -54,8 +54,8 @@ def main() -> None:
         _fail(f"memory: {error or 'not enough'}")
 
 
-def _fail(said: str) -> None:
-    err.print(f"error: {said}", style="red", markup=False, highlight=False, soft_wrap=True)
+def _fail(message: str) -> None:
+    err.print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)
 
 
@@ -87,8 +87,8 @@ def doctor() -> None:
     from headstart.pipeline.doctor import findings
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    for what, found in findings():
-        table.add_row(what, found)
+    for what, value in findings():
+        table.add_row(what, value)
     out.print(table)
 
 

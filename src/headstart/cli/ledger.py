@@ -50,13 +50,14 @@ def verify(path: Folder) -> None:
     """Read every byte again: checksums, the admission of each upload, the total, the models."""
     from headstart.deploy.verifying import verify as check
 
-    found = check(path)
+    report = check(path)
     say(
-        f"sound: {found.clients} clients, {found.uploads} uploads, {found.payload_bytes:,} bytes, "
-        f"{found.models} model{'s' * (found.models != 1)}, total {found.total}"
+        f"sound: {report.clients} clients, {report.uploads} uploads, "
+        f"{report.payload_bytes:,} bytes, "
+        f"{report.models} model{'s' * (report.models != 1)}, total {report.total}"
     )
-    if found.torn:
-        say(f"{found.torn} bytes at the end were never acknowledged; the next start cuts them off")
+    if report.torn:
+        say(f"{report.torn} bytes at the end were never acknowledged; the next start cuts them off")
 
 
 @app.command()

@@ -41,8 +41,8 @@ def rows() -> Iterator[Row]:
     yield from _registered(DATASETS, _first_line)
     texts = {name: text for name, (_, text) in OWN_STEPS.items()}  # ours are not imported for this
     yield from _registered(STEPS, lambda kind: str(kind.about), texts)
-    for name, one in catalogue().items():
-        yield "reproduction", name, PACKAGE, f"{one.paper}: {one.title}"
+    for name, reproduction in catalogue().items():
+        yield "reproduction", name, PACKAGE, f"{reproduction.paper}: {reproduction.title}"
     for name, what in PRECISIONS.items():
         yield "precision", name, PACKAGE, what
 
@@ -72,4 +72,6 @@ def _of_loss(loss: Loss) -> str:
 
 
 def _of_network(network: Network) -> str:
+    if network.stride:
+        return f"{network.about} (dense: for masks)"
     return f"{network.about}{'' if network.weights else ' (trained, not an extractor)'}"

@@ -42,11 +42,11 @@ def evaluate(
     head = _load(model)
     samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
-    found = scores(head, samples.features, samples.labels)
+    result = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
-    say(f"accuracy           {found.accuracy:.4f}")
-    say(f"balanced accuracy  {found.balanced_accuracy:.4f}")
-    for pair in found.worst_pairs(5):
+    say(f"accuracy           {result.accuracy:.4f}")
+    say(f"balanced accuracy  {result.balanced_accuracy:.4f}")
+    for pair in result.worst_pairs(5):
         say(f"mistake            {pair.true} as {pair.predicted}: {pair.samples}")
 
 
@@ -61,9 +61,9 @@ def predict(
 ) -> None:
     """Predict the class of each sample, with its probability; labels are not needed."""
     head = _load(model)
-    found = _samples(head, data, replace(columns.named, labelled=False), weights, text)
-    features = found.data.features
-    names = found.names or tuple(map(str, range(len(features))))
+    source = _samples(head, data, replace(columns.named, labelled=False), weights, text)
+    features = source.data.features
+    names = source.names or tuple(map(str, range(len(features))))
     table = {"sample": names, "class": head.predict(features).tolist()}
     if head.temperature:
         table["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
@@ -111,9 +111,9 @@ def features(
         made.views,
     )
     with saying(KEPT), bar("sentences" if made.text else "images") as show:
-        found = read(data, columns.named, how, show)
-    write_features(found, output)
-    say(f"{len(found.data)} samples of dimension {found.data.dimension} in {output}")
+        source = read(data, columns.named, how, show)
+    write_features(source, output)
+    say(f"{len(source.data)} samples of dimension {source.data.dimension} in {output}")
 
 
 def export(

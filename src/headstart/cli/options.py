@@ -48,8 +48,8 @@ class ColumnOptions:
         """The columns; a role that has no other name is its own."""
         from headstart.data.table import Columns
 
-        said: dict[str, Any] = {role: getattr(self, role) for role in Columns().roles()}
-        return Columns(**{role: column for role, column in said.items() if column})
+        columns: dict[str, Any] = {role: getattr(self, role) for role in Columns().roles()}
+        return Columns(**{role: column for role, column in columns.items() if column})
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,15 @@ class PrivacyOptions:
         str | None, typer.Option(help="who adds the noise: server, secure-sum, client (server)")
     ] = None
 
-    def put(self, told: dict[str, Any]) -> None:
+    def put(self, settings: dict[str, Any]) -> None:
         """Into the settings, on top of what they say."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {name: value for name, value in said.items() if value is not None}
-        before = told.get("private") or {}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: value for name, value in values.items() if value is not None}
+        before = settings.get("private") or {}
         if given and "epsilon" not in {**before, **given}:
             raise HeadstartError(f"{next(iter(given))}: expected epsilon with it, got none")
         if given:
-            told["private"] = {**before, **given}
+            settings["private"] = {**before, **given}
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -208,11 +208,11 @@ def config_of(base: Mapping[str, Any], *groups: Any) -> Any:
 
 
 def _said(*groups: Any) -> dict[str, Any]:
-    found = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
-    said = {name: value for name, value in found.items() if value is not None}
+    values = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
+    options = {name: value for name, value in values.items() if value is not None}
     with suppress(KeyError, ValueError):
-        said["temperature"] = float(said["temperature"])
-    return said
+        options["temperature"] = float(options["temperature"])
+    return options
 
 
 def _partition(before: Any, name: str | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -112,15 +112,15 @@ def fit(
 
     for name in head or []:
         if name not in heads.HEADS:
-            known = nearest(name, list(heads.HEADS))
-            raise HeadstartError(f"head: unknown name {name!r}{known}")
+            hint = nearest(name, list(heads.HEADS))
+            raise HeadstartError(f"head: unknown name {name!r}{hint}")
     config = config_of({}, split, features, columns, privacy)
     if "pipeline" in config.model_fields_set:
         raise HeadstartError("pipeline: expected none, for `headstart run` runs pipelines")
     ridge = ridge if ridge is not None or config.private else "gcv"
-    own: dict[str, Any] = {} if ridge is None else {"ridge": _number(ridge)}
+    settings: dict[str, Any] = {} if ridge is None else {"ridge": _number(ridge)}
     pipelines = [
-        Pipeline(InitHead(name, **(own if name in {"fed3r", "fed3r-rf"} else {})))
+        Pipeline(InitHead(name, **(settings if name in {"fed3r", "fed3r-rf"} else {})))
         for name in head or [_usual_head(config)]
     ]
     _run(pipelines, config, output, Path(config.data).stem, seeds)

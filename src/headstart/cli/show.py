@@ -17,7 +17,10 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
     personal = any(run.personal for run in runs)
     table = Table(title=_title(runs[0]), title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("head", no_wrap=True)
-    table.add_column("accuracy", justify="right", no_wrap=True)
+    scenes = any(run.mean_iou is not None for run in runs)
+    if scenes:
+        table.add_column("mIoU", justify="right", no_wrap=True)
+    table.add_column("pixel\naccuracy" if scenes else "accuracy", justify="right", no_wrap=True)
     if personal:
         table.add_column("personal: global\n→OLL→prior→ridge", justify="right", no_wrap=True)
     sent = "exact" if runs[0].settings.get("exact") else "sent"
@@ -32,20 +35,23 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
 
 def _title(run: SeedResult) -> str:
     rest = {key: value for key, value in run.split.settings.items() if key != "clients"}
-    said = ", ".join(f"{key} {value}" for key, value in rest.items())
+    settings = ", ".join(f"{key} {value}" for key, value in rest.items())
     title = f"{run.data.name}, {len(run.split.clients)} clients, {run.split.name}"
-    title += f" ({said})" if said else ""
+    title += f" ({settings})" if settings else ""
     return title if run.data.shift is None else f"{title}, colours shifted by {run.data.shift:g}"
 
 
 def _cells(run: SeedResult, personal: bool) -> list[str]:
-    head, own = run.head, run.personal
+    head, scores = run.head, run.personal
     cells = [
         head.title if head else run.pipeline,
+        *([] if run.mean_iou is None else [f"{100 * run.mean_iou:.1f}"]),
         "" if run.accuracy is None else f"{100 * run.accuracy:.1f}",
     ]
     if personal:
-        cells.append("→".join(f"{100 * own.weighted(m):.1f}" for m in own.models) if own else "")
+        cells.append(
+            "→".join(f"{100 * scores.weighted(m):.1f}" for m in scores.models) if scores else ""
+        )
     sizes = head and (
         head.bytes_per_client,
         head.sizes.get("float32"),
@@ -56,10 +62,11 @@ def _cells(run: SeedResult, personal: bool) -> list[str]:
 
 
 def show_end(results: Sequence[RunResult], folder: Path) -> None:
+    """Print the privacy statements, whether federated and pooled totals agree, and the folder."""
     for result in results:
         if result.runs[0].privacy:
-            said = "; ".join(f"{what}: {text}" for what, text in result.runs[0].privacy.facts[:5])
-            say(f"{result.pipeline}: {said}")
+            facts = "; ".join(f"{what}: {text}" for what, text in result.runs[0].privacy.facts[:5])
+            say(f"{result.pipeline}: {facts}")
     for run in (result.runs[0] for result in results):
         if run.head and run.pooled and run.pooled.digest:
             federated, pooled = run.head.digest, run.pooled.digest

@@ -12,9 +12,9 @@ from headstart.statistics.moments import Moments
 BYTES_PER_NUMBER = 4
 
 
-def formula_bytes(head: Head, dimension: int, own: float, every: int) -> float:
+def formula_bytes(head: Head, dimension: int, held: float, every: int) -> float:
     """The papers' bytes up for one client that holds `own` of `every` classes."""
-    return BYTES_PER_NUMBER * float(head.paper_upload_size(dimension, own, every))
+    return BYTES_PER_NUMBER * float(head.paper_upload_size(dimension, held, every))
 
 
 def sync_bytes(dimension: int, classes: int) -> int:
@@ -25,12 +25,12 @@ def sync_bytes(dimension: int, classes: int) -> int:
     return 8 * (dimension * (dimension + 1) // 2 + dimension * classes + classes)
 
 
-def measure_flops(head: Head, dimension: int, own: float, extractor_flops: float = 0.0) -> float:
+def measure_flops(head: Head, dimension: int, held: float, extractor_flops: float = 0.0) -> float:
     """The papers' FLOPs of one sample (table 23): F_φ, and d(d+1)/2 + dC̄ for second moments.
 
     Of random features it is D for d (their table prints dC̄ in the last term), and dD to map them.
     """
     mapped = getattr(head, "feature_map", None)
     size = mapped.dimension if mapped else dimension
-    found = extractor_flops + (dimension * size if mapped else 0)
-    return found + (size * (size + 1) / 2 + size * own if head.statistic is Moments else 0)
+    flops = extractor_flops + (dimension * size if mapped else 0)
+    return flops + (size * (size + 1) / 2 + size * held if head.statistic is Moments else 0)

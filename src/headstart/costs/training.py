@@ -67,18 +67,18 @@ def sample_flops(
     visit, is the caller's to add.
     """
     forward = (extractor_flops, head_flops)
-    found = 0.0
-    for one in recipe.passes:
-        times = epochs if one.epochs is None else one.epochs
-        gradients, beside = _gradients_per_step(recipe, one.correct)
-        moved = _moved(recipe, train, one)
-        found += times * gradients * _gradient(moved, *forward, cached)
-        found += times * beside * _forward(moved, *forward, cached)
+    flops = 0.0
+    for pass_ in recipe.passes:
+        times = epochs if pass_.epochs is None else pass_.epochs
+        gradients, beside = _gradients_per_step(recipe, pass_.correct)
+        moved = _moved(recipe, train, pass_)
+        flops += times * gradients * _gradient(moved, *forward, cached)
+        flops += times * beside * _forward(moved, *forward, cached)
     if recipe.needs_full_gradient:
         moved = _moved(recipe, train, Pass("shared"))
-        found += _gradient(moved, *forward, cached)
-        found += references_of(recipe.objective) * _forward(moved, *forward, cached)
-    return found
+        flops += _gradient(moved, *forward, cached)
+        flops += references_of(recipe.objective) * _forward(moved, *forward, cached)
+    return flops
 
 
 def formula_flops(
@@ -110,10 +110,10 @@ def visits(rounds: int, cohort: int, clients: int) -> float:
     return rounds * cohort / clients
 
 
-def _moved(recipe: Recipe, train: Part, one: Pass) -> set[str]:
+def _moved(recipe: Recipe, train: Part, pass_: Pass) -> set[str]:
     trained = _PARTS[train]
-    own = _PARTS[recipe.personal] if recipe.personal else set()
-    return {"personal": trained & own, "shared": trained - own}.get(one.moves, trained)
+    personal = _PARTS[recipe.personal] if recipe.personal else set()
+    return {"personal": trained & personal, "shared": trained - personal}.get(pass_.moves, trained)
 
 
 def _gradient(moved: set[str], extractor: float, head: float, cached: bool) -> float:
@@ -137,17 +137,17 @@ def _gradients_per_step(recipe: Recipe, correct: Correction | None) -> tuple[flo
     Found by taking a step on zeros.
     """
     gradients = beside = 0.0
-    one: Tree = {"": np.zeros(1)}
+    tree: Tree = {"": np.zeros(1)}
 
     def gradient(at: Tree, half: int | None = None, of: Objective | None = None) -> dict[str, Any]:
         nonlocal gradients, beside
         part = 1.0 if half is None else 0.5
         gradients += part
         beside += part * references_of(of or recipe.objective)
-        return dict(one)
+        return dict(tree)
 
     local = Local(
-        one, dict.fromkeys(recipe.memory, one), dict.fromkeys(recipe.broadcast_state, one), 1.0
+        tree, dict.fromkeys(recipe.memory, tree), dict.fromkeys(recipe.broadcast_state, tree), 1.0
     )
-    (correct or recipe.correct)(gradient, one, local)
+    (correct or recipe.correct)(gradient, tree, local)
     return gradients, beside

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 
 def pools(codes: Ints, classes: int, rng: np.random.Generator) -> list[Ints]:
-    """The samples of each class in random order; `codes` may hold several classes a sample."""
+    """The samples of each class in random order; `codes` may hold several classes per sample."""
     shuffle = rng.permutation(len(codes))
     shuffled = codes[shuffle].reshape(len(codes), -1)
     order = np.argsort(shuffled, axis=None, kind="stable")

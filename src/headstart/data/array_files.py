@@ -29,8 +29,10 @@ def check_array(file: IO[bytes], size: int, where: str) -> None:
             raise ValueError("a table of named fields")
         shape, _, dtype = _HEADERS[version](file)
     except (ValueError, EOFError, OSError, SyntaxError, RecursionError, MemoryError) as error:
-        said = " ".join(str(error).split())
-        raise DataError(f"{where}: expected an array of numbers or strings: {said:.200}") from None
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{where}: expected an array of numbers or strings: {reason:.200}"
+        ) from None
     if dtype.hasobject:
         raise DataError(
             f"{where}: expected an array of numbers or strings; objects are never unpickled"

@@ -1,4 +1,4 @@
-"""Datasets: features, labels, and where a source tells them, clients, domains and a test split."""
+"""Datasets: features, labels, and where a source has them, clients, domains and a test split."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def load(source: str | Path, columns: Columns = OWN_NAMES) -> Dataset:
 
     A name comes before a file that is called so: `./digits` is the file.
     `columns` names the columns (arrays) of a file; only the label is required, unless a name
-    other than the default is asked for. A folder is `client/class/file` or `class/file`, of .npy
+    other than the default is requested. A folder is `client/class/file` or `class/file`, of .npy
     files. Without `labelled` a file may lack the label: every sample then has the label "".
     """
     if isinstance(source, str) and source in DATASETS:

@@ -84,10 +84,10 @@ def _check_widths(where: str, width: int, lines: Lines) -> None:
 
 
 def csv_text(where: str, header: list[str], lines: Lines, columns: Columns) -> dict[str, list[str]]:
-    """Role by role, the columns that are asked for and present."""
+    """Return by role the columns that are requested and present."""
     return {
         role: text_column(where, lines, header.index(name), role)
-        for role, name in columns.told().items()
+        for role, name in columns.requested().items()
         if name in header
     }
 

@@ -40,9 +40,9 @@ Corrupt = tuple[int, str]  # which sample, and why
 
 def default_cache() -> Path:
     """$HEADSTART_CACHE/features, or headstart/features in the user's cache folder."""
-    told = os.environ.get("HEADSTART_CACHE")
+    folder = os.environ.get("HEADSTART_CACHE")
     user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(told) if told else Path(user) / "headstart").expanduser() / "features"
+    return (Path(folder) if folder else Path(user) / "headstart").expanduser() / "features"
 
 
 def cache_key(digests: Sequence[str], **settings: str | int) -> str:
@@ -94,9 +94,9 @@ class Slot:
     def finished(self) -> tuple[NDArray[np.float32], Report] | None:
         """The mapped features and their report, or None when they are not complete."""
         try:
-            found = json.loads((self.folder / "report.json").read_text())
-            corrupt = tuple((int(i), str(reason)) for i, reason in found.pop("corrupt"))
-            report = Report(**found, corrupt=corrupt)
+            report_fields = json.loads((self.folder / "report.json").read_text())
+            corrupt = tuple((int(i), str(reason)) for i, reason in report_fields.pop("corrupt"))
+            report = Report(**report_fields, corrupt=corrupt)
             array = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError):
             return None
@@ -122,7 +122,7 @@ class Slot:
 
 @dataclass
 class Part:
-    """The rows so far. `images` tells how many images they stand for, corrupt ones included."""
+    """The rows so far. `images` counts the images they stand for, corrupt ones included."""
 
     slot: Slot
     dimension: int
@@ -264,10 +264,10 @@ class Hashes:
         root = hashlib.sha256(os.fsencode(samples.source.root.resolve())).hexdigest()
         path = cache / "hashes" / f"{root}.json"
         try:
-            known = json.loads(path.read_text())
+            entries = json.loads(path.read_text())
         except (OSError, ValueError):
-            known = {}
-        return cls(path, known if isinstance(known, dict) else {})
+            entries = {}
+        return cls(path, entries if isinstance(entries, dict) else {})
 
     def get(self, samples: SampleSet, i: int) -> str:
         """The hash of sample `i`, from the record or from its bytes."""

@@ -29,6 +29,7 @@ from headstart.data.sample_set import CorruptSample, SampleSet, fetch
 from headstart.errors import DataError, SkippedWarning
 from headstart.progress import Progress, silent
 
+ROOM = 2**26  # bytes of rows that wait to be written
 BLOCK = 256  # samples between two points from which a run can continue, or a batch if larger
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -119,13 +120,13 @@ def dataset_from_images(
     progress: Progress = silent,
     on_corrupt: OnCorrupt = "error",
 ) -> Dataset:
-    """The dataset of the features of `samples`; skipped ones are told in a warning."""
-    found = extract(
+    """The dataset of the features of `samples`; skipped ones are listed in a warning."""
+    extraction = extract(
         samples, extractor, cache, workers=workers, progress=progress, on_corrupt=on_corrupt
     )
-    if found.corrupt:
-        warnings.warn(_listing(samples, found.corrupt), SkippedWarning, stacklevel=2)
-    return as_dataset(samples, found)
+    if extraction.corrupt:
+        warnings.warn(_listing(samples, extraction.corrupt), SkippedWarning, stacklevel=2)
+    return as_dataset(samples, extraction)
 
 
 def as_dataset(samples: SampleSet, features: Features) -> Dataset:
@@ -161,7 +162,7 @@ class _Job:
     def threads(self) -> int:
         return max(self.workers, self.extractor.parallel)
 
-    def tell(self, done: int) -> None:
+    def report_progress(self, done: int) -> None:
         self.progress(f"features of {self.samples.name}", done, len(self.samples))
 
 
@@ -197,7 +198,7 @@ def _make(
         with slot.locked():
             if slot.finished() is None:
                 return _run(job, pool, digests, hashes, slot)
-    return job.tell(len(job.samples))
+    return job.report_progress(len(job.samples))
 
 
 def _run(
@@ -205,9 +206,10 @@ def _run(
 ) -> None:
     """Fill the slot, from where an earlier run left it."""
     size, total = job.extractor.batch, len(job.samples)
-    block = size * max(1, BLOCK // size)
+    most = min(BLOCK, ROOM // (4 * job.extractor.dimension))
+    block = size * max(1, most // size)
     with Part.opened(slot, job.extractor.dimension, block) as part:
-        job.tell(part.images)
+        job.report_progress(part.images)
         starts = range(part.images, total, size)
         done = _in_parallel(job, pool, digests, starts)
         try:
@@ -237,12 +239,12 @@ def _in_parallel(
 def _run_one(job: _Job, batch: _Batch) -> _Done:
     if job.strict and batch.corrupt:
         job.stopped.set()
-    found = np.empty((0, job.extractor.dimension), dtype=np.float32)
+    features = np.empty((0, job.extractor.dimension), dtype=np.float32)
     if batch.inputs is not None:
         if not job.stopped.is_set():
-            found = _features(job, batch, batch.inputs)
+            features = _features(job, batch, batch.inputs)
         job.free.append(batch.inputs)
-    return _Done(batch.start + batch.count, found, batch.corrupt)
+    return _Done(batch.start + batch.count, features, batch.corrupt)
 
 
 def _fill(job: _Job, part: Part, batches: Iterator[_Done], block: int) -> None:
@@ -256,7 +258,7 @@ def _fill(job: _Job, part: Part, batches: Iterator[_Done], block: int) -> None:
         if batch.end - part.images == block or batch.end == len(job.samples):
             part.append(np.concatenate(rows), batch.end - part.images, corrupt)
             rows, corrupt = [], []
-        job.tell(batch.end)
+        job.report_progress(batch.end)
 
 
 def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Done]) -> None:
@@ -264,20 +266,20 @@ def _refuse(job: _Job, corrupt: list[Corrupt], rest: Iterable[_Done]) -> None:
     job.stopped.set()
     for batch in rest:
         corrupt += batch.corrupt
-        job.tell(batch.end)
+        job.report_progress(batch.end)
     raise DataError(_listing(job.samples, _named(job.samples, corrupt)))
 
 
 def _features(job: _Job, batch: _Batch, inputs: Inputs) -> Floats:
     """The rows of the sound samples of a batch."""
     extractor = job.extractor
-    found = np.asarray(extractor(inputs), dtype=np.float32)
-    if found.shape != (extractor.batch, extractor.dimension):
+    features = np.asarray(extractor(inputs), dtype=np.float32)
+    if features.shape != (extractor.batch, extractor.dimension):
         raise DataError(
             f"{extractor.name}: expected features of shape "
-            f"{(extractor.batch, extractor.dimension)}, got {found.shape}"
+            f"{(extractor.batch, extractor.dimension)}, got {features.shape}"
         )
-    rows = found[list(batch.rows)]
+    rows = features[list(batch.rows)]
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         bad = batch.start + batch.rows[int(finite.argmin())]
@@ -310,8 +312,8 @@ def _decode(job: _Job, digests: Sequence[str], start: int) -> _Batch:
 def _sample(job: _Job, i: int, digest: str) -> tuple[str, Any]:
     """Where sample `i` is, and itself, decoded: made sure to be the one that was hashed."""
     where = job.samples.where(i)
-    data, found = fetch(job.samples.source, i)
-    if found != digest:
+    data, actual = fetch(job.samples.source, i)
+    if actual != digest:
         kind = job.samples.kind
         raise _Changed(f"{where}: expected the {kind} not to change during extraction; start again")
     if isinstance(data, CorruptSample):
@@ -353,16 +355,16 @@ def _buffer(job: _Job, shape: tuple[int, ...], kind: np.dtype[Any]) -> Inputs:
 
 
 def _digests(pool: ThreadPoolExecutor, samples: SampleSet, hashes: Hashes) -> list[str]:
-    known = dict(hashes.known)
+    before = dict(hashes.known)
     chunk = 64  # samples per task: one is less work than handing it to a thread
 
     def some(start: int) -> list[str]:
         return [hashes.get(samples, i) for i in range(start, min(start + chunk, len(samples)))]
 
-    found = list(pool.map(some, range(0, len(samples), chunk)))
-    if hashes.known != known:
+    parts = list(pool.map(some, range(0, len(samples), chunk)))
+    if hashes.known != before:
         hashes.save()
-    return [digest for part in found for digest in part]
+    return [digest for part in parts for digest in part]
 
 
 @contextmanager
@@ -392,10 +394,10 @@ def _ahead(
 
 
 def _result(job: _Job, slot: Slot) -> Features:
-    found = slot.finished()
-    if found is None:
+    finished = slot.finished()
+    if finished is None:
         raise DataError(f"{slot.path}: expected the features just written, got another file")
-    array, report = found
+    array, report = finished
     corrupt = _named(job.samples, report.corrupt)
     if corrupt and job.strict:
         raise DataError(_listing(job.samples, corrupt))

@@ -86,9 +86,11 @@ def read_parquet(path: Path, columns: Columns) -> Table:
         raise DataError(f"{path}: expected a Parquet file: {error}") from error
     columns.check(path, table.column_names)
     roles = {role: c for role, c in columns.roles().items() if c in table.column_names}
-    unread = [column for role, column in roles.items() if role not in columns.told()]
+    unread = [column for role, column in roles.items() if role not in columns.requested()]
     _check_nulls(path, table.drop_columns(unread))
-    text = {role: table.column(roles[role]).to_pylist() for role in columns.told() if role in roles}
+    text = {
+        role: table.column(roles[role]).to_pylist() for role in columns.requested() if role in roles
+    }
     features = _parquet_features(path, table.drop_columns(list(roles.values())))
     where = f"{path}: {columns.label!r}"
     labels = as_labels(_objects(text["label"]), where) if "label" in text else None
@@ -162,7 +164,7 @@ def read_npz(path: Path, columns: Columns) -> Table:
             )
     checked = {
         role: as_labels(arrays[column], f"{path}: {column!r}")
-        for role, column in columns.told().items()
+        for role, column in columns.requested().items()
         if column in arrays
     }
     table = assemble(path, columns, features, checked.get("label"), checked)
@@ -192,7 +194,7 @@ def _npz_members(
         **{r: _known_as(c, names) for r, c in columns.roles().items()}, labelled=columns.labelled
     )
     columns.check(path, names)
-    wanted = {inputs, "is_train", "is_test", *columns.told().values()}
+    wanted = {inputs, "is_train", "is_test", *columns.requested().values()}
     return {name: _member(path, archive, name) for name in names if name in wanted}, columns
 
 
@@ -221,16 +223,16 @@ def _member(path: Path, archive: Any, name: str) -> NDArray[Any]:
 def _npz_test(
     path: Path, arrays: dict[str, NDArray[Any]], test: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_] | None:
-    """The test mask from every array that tells it; they must agree."""
-    found = {} if test is None else {"split": test}
+    """The test mask from every array that has one; they must agree."""
+    splits = {} if test is None else {"split": test}
     for name, meaning in (("is_test", True), ("is_train", False)):
         if name in arrays:
             if arrays[name].dtype != np.bool_:
                 raise DataError(f"{path}: {name!r}: expected booleans, got {arrays[name].dtype}")
-            found[name] = arrays[name] == meaning
-    masks = list(found.values())
+            splits[name] = arrays[name] == meaning
+    masks = list(splits.values())
     if any((mask != masks[0]).any() for mask in masks):
-        raise DataError(f"{path}: expected {' and '.join(found)} to tell the same split")
+        raise DataError(f"{path}: expected {' and '.join(splits)} to hold the same split")
     return masks[0] if masks else None
 
 

@@ -24,8 +24,8 @@ _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
 def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
     """The files below a folder, relative to it; hidden names and desktop litter are skipped."""
     try:
-        with os.scandir(root / below) as found:
-            entries = [(entry.name, entry.is_dir()) for entry in found if not hidden(entry.name)]
+        with os.scandir(root / below) as scan:
+            entries = [(entry.name, entry.is_dir()) for entry in scan if not hidden(entry.name)]
     except OSError as error:
         raise DataError(f"{root / below}: cannot be read: {error.strerror or error}") from error
     for name, is_folder in entries:
@@ -41,6 +41,7 @@ def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
 
 
 def hidden(name: str) -> bool:
+    """Return whether a file or folder name is one that readers leave out."""
     return name.startswith(".") or name.lower() in _LITTER
 
 
@@ -67,6 +68,6 @@ def of_kind(
         raise DataError(f"{root}: expected {either} as {layouts}, got {came}")
     if rest:
         count = f"{len(rest)} file{'s' * (len(rest) > 1)}"
-        told = f"{readable(root)}: {count} other than {expected}: {names}"
-        warnings.warn(told, SkippedWarning, stacklevel=2)
+        message = f"{readable(root)}: {count} other than {expected}: {names}"
+        warnings.warn(message, SkippedWarning, stacklevel=2)
     return kept

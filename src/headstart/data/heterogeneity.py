@@ -1,6 +1,6 @@
 """How unlike the clients are, and how long it takes to have met them all.
 
-Clients a class, classes a client and the mean Jaccard index of the clients' class sets; the batch
+Clients per class, classes per client, the mean Jaccard index of clients' class sets; the batch
 coupon collector (Stadje 1990) behind the rounds of partial participation (thesis, table 3.6).
 """
 

@@ -1,6 +1,6 @@
 """Image files, in folders or in a zip archive (read in place, never extracted).
 
-What the files are is told by their paths, `class/file`, `client/class/file` or `split/class/file`,
+What the files are is read from their paths, `class/file`, `client/class/file`, `split/class/file`,
 or by a `meta.csv` next to them.
 """
 
@@ -113,17 +113,17 @@ def _unreadable(where: str, error: OSError) -> CorruptImage:
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 # --- Readers
 
 
 def read_folder(root: Path, columns: Columns) -> ImageSet:
-    """The images of a folder: those its `meta.csv` lists, or else all, told apart by their path."""
+    """The images of a folder: those its `meta.csv` lists, or else all, labelled by their path."""
     name = readable(root.resolve().name)
     if (root / META).is_file():
         try:
@@ -204,14 +204,14 @@ def _check_paths(root: Path, paths: Sequence[PurePosixPath], columns: Columns) -
 
 def as_test(splits: Sequence[str], where: str, *, both: bool = False) -> Mask | None:
     """True where a split is "test", or "val" in its place; None when all of them are "all"."""
-    words = [split.strip().lower() for split in splits]
-    found = set(words)
-    if found == {"all"}:
+    names = [split.strip().lower() for split in splits]
+    distinct = set(names)
+    if distinct == {"all"}:
         return None
-    if not any(found == pair if both else found <= pair for pair in _PAIRS):
-        got = ", ".join(sorted(found)[:6])
+    if not any(distinct == pair if both else distinct <= pair for pair in _PAIRS):
+        got = ", ".join(sorted(distinct)[:6])
         raise DataError(f"{where}: expected splits train and test, or train and val, got {got}")
-    return np.array([word != "train" for word in words], dtype=np.bool_)
+    return np.array([word != "train" for word in names], dtype=np.bool_)
 
 
 # --- Told by meta.csv

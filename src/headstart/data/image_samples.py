@@ -106,29 +106,29 @@ class ImageSamples:
 
     def _draws(self, key: bytes | None, position: int) -> Draws:
         return [
-            (one, None if key is None else Draw(key, one.name, position))
-            for one in self.augmentations
+            (augmentation, None if key is None else Draw(key, augmentation.name, position))
+            for augmentation in self.augmentations
         ]
 
     def _augmented(self, row: int, draws: Draws) -> Bytes:
         """The image as training sees it this time, 3×h×w."""
         prepare = self.reader.preprocess
-        if not any(one.needs_decoded for one in self.augmentations):
+        if not any(augmentation.needs_decoded for augmentation in self.augmentations):
             frame = _framed(Frame(prepare.size, prepare.size), draws)
             return _mirrored(self.reader.resized(row), frame)
         image = self.reader.decoded(row)
-        for one, draw in draws:
-            image = one.image(image, draw)
+        for augmentation, draw in draws:
+            image = augmentation.image(image, draw)
         frame = _framed(Frame(*image.size), draws)
         made = prepare.resized(image) if frame.box is None else prepare.part(image, frame.box)
         return _mirrored(planes(made), frame)
 
     def _scaling(self, draws: Draws) -> Any:
         """Mean and deviation of the last augmentation that has them, or the network's own."""
-        found: Any = self.reader.preprocess.mean, self.reader.preprocess.std
-        for one, draw in draws:
-            found = one.scaling(draw) or found
-        return found
+        scaling: Any = self.reader.preprocess.mean, self.reader.preprocess.std
+        for augmentation, draw in draws:
+            scaling = augmentation.scaling(draw) or scaling
+        return scaling
 
     def pixels(self, positions: Positions = ALL) -> Bytes:
         """The colours of the images as they are tested, n×3×h×w bytes."""
@@ -166,8 +166,8 @@ def normalized(
 
 
 def _framed(frame: Frame, draws: Draws) -> Frame:
-    for one, draw in draws:
-        frame = one.frame(frame, draw)
+    for augmentation, draw in draws:
+        frame = augmentation.frame(frame, draw)
     return frame
 
 

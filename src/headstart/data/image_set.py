@@ -1,4 +1,4 @@
-"""Images as samples: the bytes of each are decoded by Pillow, when asked."""
+"""Images as samples: the bytes of each are decoded by Pillow, on demand."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def decode(data: bytes, where: str) -> Image:
         image: Image = pillow.open(BytesIO(data), formats=FORMATS)
         image.load()
     except pillow.UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise CorruptImage(where, f"expected an image ({known}), got something else") from error
+        formats = ", ".join(FORMATS)
+        raise CorruptImage(where, f"expected an image ({formats}), got something else") from error
     except (pillow.DecompressionBombError, *_UNDECODABLE) as error:
         raise CorruptImage(where, f"cannot be decoded: {error}") from error
     return image

@@ -18,7 +18,7 @@ def load_images(source: str | Path, columns: Columns = OWN_NAMES) -> ImageSet:
     """The images of a folder, of a .zip archive, or of CIFAR-10/100 (binary version).
 
     A folder or archive has a `meta.csv` with a column `path` and those of `columns` (only the label
-    is required), or else is told by its paths: `class/file`, `client/class/file`, or
+    is required), or else is described by its paths: `class/file`, `client/class/file`, or
     `split/class/file` when the top folders are exactly train and test, or train and val (then the
     test set). Without `labelled` the files may lie loose, `meta.csv` lack the label, or `source` be
     a single image: every label is then "".

@@ -90,7 +90,7 @@ class Labelled:
         )
 
 
-def _changed(held: T, **fields: Any) -> T:
+def _changed(held: T, /, **fields: Any) -> T:
     return replace(held, **fields)  # type: ignore[type-var]  # subclasses are dataclasses
 
 

@@ -1,7 +1,8 @@
 """Partitions: which client holds which samples.
 
 Dirichlet by class (LDA, Yurochkin et al. 2019) and by client (Hsu et al. 2019), shards (McMahan et
-al. 2017), natural ids, domains, quantity skew, given sizes, and FedDrive's class imbalance.
+al. 2017), natural ids and runs of their samples, domains, quantity skew, given sizes, and
+FedDrive's class imbalance.
 
 The first parameter of a partitioner says what it needs: `labels`, `ids`, `domains`, or only the
 number of samples `n`. Each assigns every sample to exactly one client, and gives the same result
@@ -74,7 +75,7 @@ class Partition:
 
 PartitionerFn: TypeAlias = Callable[..., Partition]
 F = TypeVar("F", bound=PartitionerFn)
-SOURCES = ("labels", "ids", "domains", "n")  # what a partitioner may ask for
+SOURCES = ("labels", "ids", "domains", "n")  # what a partitioner may require
 
 
 def encode(labels: ArrayLike) -> tuple[Labels, Ints]:
@@ -107,7 +108,7 @@ def dirichlet(
 ) -> Partition:
     """By class (LDA): each class is shared among the clients in proportions drawn from Dir(alpha).
 
-    Clients may be empty unless `min_samples` asks otherwise: a client short of it then receives
+    Clients may be empty unless `min_samples` forbids it: a client short of it then receives
     random samples from the largest clients.
     """
     classes, codes = encode(labels)
@@ -199,6 +200,26 @@ def domain(domains: ArrayLike, clients: int | None = None, *, seed: int = 0) -> 
     return _gather(owner, first, tuple(pieces))
 
 
+def runs(ids: ArrayLike, frames: int = 25, *, seed: int = 0) -> Partition:
+    """Runs of about so many consecutive samples of one id (a drive); nothing is random.
+
+    FedDrive's heterogeneous clients: what neighbours show is alike, so they are never parted. A
+    drive is cut into equal runs, of which it has as many as fit, one at least.
+    """
+    checks.count("frames", frames)
+    checks.generator(seed)
+    names, codes = _named("ids", ids)
+    owner = np.empty(len(codes), dtype=np.int64)
+    pieces: list[str] = []
+    for code, name in enumerate(names):
+        pool = np.flatnonzero(codes == code)
+        count = max(1, len(pool) // frames)
+        own = np.repeat(np.arange(count), apportion.even(len(pool), count))
+        owner[pool] = len(pieces) + own
+        pieces += [f"{name}/{part}" for part in _padded(count)]
+    return _gather(owner, len(pieces), tuple(pieces))
+
+
 def quantity(
     n: int, clients: int, *, alpha: float, min_samples: int = 1, seed: int = 0
 ) -> Partition:
@@ -239,7 +260,7 @@ def imbalance(
     owner = np.full(len(shown), -1, dtype=np.int64)
     for client, quota in enumerate(quotas.tolist()):
         while quota:
-            # Erratum: c* = argmin over the non-empty D^c, anew here; as printed (once a client,
+            # Erratum: c* = argmin over the non-empty D^c, anew here; as printed (once per client,
             # over all D^c) the loop never ends.
             rarest = int(np.where(left > 0, left, len(shown) + 1).argmin())
             free = pools[rarest] if single else pools[rarest][owner[pools[rarest]] < 0]
@@ -261,8 +282,8 @@ def _check(name: str, partitioner: Any) -> None:
 
 def _package() -> dict[str, PartitionerFn]:
     by_labels = (dirichlet, dirichlet_client, shards, imbalance)
-    every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, sizes)
-    return {one.__name__: one for one in every}
+    every: tuple[PartitionerFn, ...] = (*by_labels, domain, iid, natural, quantity, runs, sizes)
+    return {partitioner.__name__: partitioner for partitioner in every}
 
 
 PARTITIONERS: Registry[PartitionerFn] = Registry(
@@ -321,18 +342,18 @@ def matched(
     classes, counts = partition.counts(labels)
     held = as_labels(test_labels)
     order = checks.generator(seed).permutation(len(held))
-    pools = [order[held[order] == one] for one in classes]
+    pools = [order[held[order] == label] for label in classes]
     room = np.array([len(pool) for pool in pools], dtype=np.int64)
     used = np.zeros(len(classes), dtype=np.int64)
-    found = []
-    for own in counts:
-        wanted = max(1, round(len(held) * int(own.sum()) / max(1, int(counts.sum()))))
-        mix = np.where(room > 0, own, 0)
+    splits = []
+    for client_counts in counts:
+        wanted = max(1, round(len(held) * int(client_counts.sum()) / max(1, int(counts.sum()))))
+        mix = np.where(room > 0, client_counts, 0)
         part = np.minimum(apportion.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
         at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
         used += part
-        found.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
-    return tuple(found)
+        splits.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
+    return tuple(splits)
 
 
 def read_sizes(path: str | Path) -> Ints:

@@ -1,4 +1,4 @@
-"""A set of samples that are decoded one by one, when asked: only labels and names are in memory.
+"""A set of samples that are decoded one by one, on demand: only labels and names are in memory.
 
 A source (files, an archive, the rows of a table) gives the bytes of a sample and decodes them; what
 identifies a sample is the hash of those bytes, wherever they are stored.
@@ -95,17 +95,18 @@ class Joined:
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
 
-    def _at(self, i: int) -> tuple[Source, int]:
+    def part(self, i: int) -> tuple[Source, int]:
+        """The source that sample `i` is of, and its place there."""
         count = len(self.first)
         return (self.first, i) if i < count else (self.second, i - count)
 
     def where(self, i: int) -> str:
-        source, at = self._at(i)
+        source, at = self.part(i)
         return source.where(at)
 
     def read(self, i: int) -> bytes:
         """With a first byte that says whose it is, for `decode`."""
-        source, at = self._at(i)
+        source, at = self.part(i)
         return (b"2" if source is self.second else b"1") + source.read(at)
 
     def decode(self, data: bytes, where: str) -> Any:

@@ -6,6 +6,7 @@ known without reading any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -38,7 +39,7 @@ class Samples(Protocol):
     def read(
         self, positions: Positions = ALL, key: bytes | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The samples at these positions, and what a model should say of each.
+        """The samples at these positions, and the target of each.
 
         With a `key` (a client's secret, the round, the epoch) they are read for training, augmented
         by what is drawn from the key and the position; without one, as they are tested. What is
@@ -84,8 +85,24 @@ class ArraySamples:
         yield np.ascontiguousarray(self.features).data
 
 
+def pieces(samples: Samples) -> Iterator[slice]:
+    """All positions, in parts that fit in memory; of samples that are in memory, one part."""
+    own = getattr(samples, "pieces", None)
+    yield from [ALL] if own is None else own()
+
+
+def units(samples: Samples) -> int:
+    """What rules about few samples count: images, where every image has many samples."""
+    return int(getattr(samples, "units", len(samples)))
+
+
+def block_size(samples: Samples, most: int, numbers: int = 2**22) -> int:
+    """How many samples to take at a time: at most `most`, and at most so many numbers in them."""
+    return max(1, min(most, numbers // max(1, math.prod(samples.shape))))
+
+
 def blocks(samples: Samples, most: int, numbers: int = 2**22) -> Iterator[slice]:
     """All positions, at most so many samples and (if one has fewer) so many numbers at a time."""
-    size = max(1, min(most, numbers // max(1, int(np.prod(samples.shape)))))
+    size = block_size(samples, most, numbers)
     for start in range(0, len(samples), size):
         yield slice(start, start + size)

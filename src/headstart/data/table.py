@@ -33,18 +33,18 @@ class Columns:
         """Each role (`label`, ...) and its column."""
         return {role: getattr(self, role) for role in ("label", "client", "domain", "split")}
 
-    def told(self) -> dict[str, str]:
-        """The roles to be read: a label that nobody asks for may be anything."""
+    def requested(self) -> dict[str, str]:
+        """Return the columns to read by role; a label that is not requested may be anything."""
         roles = self.roles()
         return roles if self.labelled else {r: c for r, c in roles.items() if r != "label"}
 
     def check(self, path: Path | str, present: Sequence[Any]) -> None:
-        """The label is required, and so is a column asked for under another name than its role."""
+        """Refuse a file without the label, or without a column that was given another name."""
         for role, column in self.roles().items():
             required = role == "label" and self.labelled
             if column not in present and (required or column != role):
-                found = ", ".join(map(repr, present[:12])) + (", ..." if len(present) > 12 else "")
-                raise DataError(f"{path}: expected a column {column!r} ({role}), got {found}")
+                got = ", ".join(map(repr, present[:12])) + (", ..." if len(present) > 12 else "")
+                raise DataError(f"{path}: expected a column {column!r} ({role}), got {got}")
 
 
 OWN_NAMES = Columns()  # every role is the name of its column
@@ -92,11 +92,11 @@ def text_labels(values: Sequence[str]) -> Labels:
 
 def split_mask(values: Iterable[Any], where: str) -> NDArray[np.bool_]:
     """True where the text is "test"; anything but "train" and "test" is an error."""
-    words = [str(value).strip().lower() for value in values]
-    wrong = next((row for row, word in enumerate(words) if word not in ("train", "test")), None)
+    names = [str(value).strip().lower() for value in values]
+    wrong = next((row for row, word in enumerate(names) if word not in ("train", "test")), None)
     if wrong is not None:
-        raise DataError(f"{where}: row {wrong + 1}: expected train or test, got {words[wrong]!r}")
-    return np.array([word == "test" for word in words], dtype=np.bool_)
+        raise DataError(f"{where}: row {wrong + 1}: expected train or test, got {names[wrong]!r}")
+    return np.array([word == "test" for word in names], dtype=np.bool_)
 
 
 def assemble(

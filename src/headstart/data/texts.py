@@ -54,16 +54,16 @@ def load_texts(source: str | Path, columns: Columns = OWN_NAMES, *, text: str = 
         raise DataError(f"{path}: expected a .csv or .tsv file of sentences, got {path.suffix!r}")
     header, lines = csv_lines(path)
     if text not in header:
-        found = ", ".join(map(repr, header[:12]))
-        raise DataError(f"{path}: expected a column {text!r} (text), got {found}")
+        got = ", ".join(map(repr, header[:12]))
+        raise DataError(f"{path}: expected a column {text!r} (text), got {got}")
     columns.check(path, header)
-    told = csv_text(str(path), header, lines, columns)
+    values = csv_text(str(path), header, lines, columns)
     at = header.index(text)
     rows = tuple(cells[at] for _, cells in lines)
-    labels = text_labels(told["label"]) if "label" in told else np.full(len(rows), "", np.str_)
+    labels = text_labels(values["label"]) if "label" in values else np.full(len(rows), "", np.str_)
 
     def names(role: str) -> np.ndarray | None:
-        return np.array(told[role], dtype=np.str_) if role in told else None
+        return np.array(values[role], dtype=np.str_) if role in values else None
 
     return TextSet(
         path.stem,
@@ -71,5 +71,5 @@ def load_texts(source: str | Path, columns: Columns = OWN_NAMES, *, text: str = 
         labels,
         names("client"),
         names("domain"),
-        split_mask(told["split"], f"{path}: {columns.split!r}") if "split" in told else None,
+        split_mask(values["split"], f"{path}: {columns.split!r}") if "split" in values else None,
     )

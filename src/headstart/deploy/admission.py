@@ -204,6 +204,7 @@ class Contract:
 
 
 def kind_of(classes: Labels) -> str:
+    """Return the kind of labels, "text" or "integer"."""
     return "text" if classes.dtype.kind == "U" else "integer"
 
 

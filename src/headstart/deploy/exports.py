@@ -19,6 +19,7 @@ from headstart.files import PRIVATE, write_bytes, write_text
 
 
 def check_new(folder: Path) -> None:
+    """Refuse a folder that exists and is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HeadstartError(f"export: {folder} is there already; name a new folder")
 
@@ -39,6 +40,7 @@ def write(
 
 
 def write_total(folder: Path, total: Any) -> None:
+    """Write the summed statistic to total.safetensors, in float64."""
     write_bytes(folder / "total.safetensors", total.to_bytes("float64"), PRIVATE)
 
 

@@ -35,5 +35,6 @@ hook: Callable[[str], None] | None = None
 
 
 def reached(point: str) -> None:
+    """Call the hook, if a test has set one, with the name of this point."""
     if hook is not None:
         hook(point)

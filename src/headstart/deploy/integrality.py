@@ -34,7 +34,7 @@ class Integrality:
     """The check of the uploads of one federation."""
 
     def __init__(self, dimension: int) -> None:
-        rng = np.random.default_rng()  # from the system: to guess them is to guess 40 bits a row
+        rng = np.random.default_rng()  # from the system: to guess them is to guess 40 bits per row
         self._probes = rng.integers(0, 2, (dimension, _VECTORS)).astype(np.float64)
 
     def check(self, upload: Any) -> None:

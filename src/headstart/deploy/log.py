@@ -366,6 +366,7 @@ def flush(file: int) -> None:
 
 
 def write_all(file: int, data: bytes) -> None:
+    """Write all bytes to a file descriptor, however many writes it takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]

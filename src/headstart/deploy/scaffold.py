@@ -121,6 +121,7 @@ class Plan:
 
 
 def check_name(name: str) -> None:
+    """Refuse a node's name with other than letters, digits, '.', '_' and '-'."""
     if not _NAME.fullmatch(name):
         raise HeadstartError(
             f"node: expected a name of letters, digits, '.', '_' and '-', got {name!r}"

@@ -23,6 +23,8 @@ _LIMITS = Limits(bytes=2**40, samples=2**62, classes=2**24, total=True)
 
 
 class Snapshot:
+    """A saved total with the members it is of, so that a ledger opens without adding all again."""
+
     def __init__(self, folder: Path, contract: Contract) -> None:
         self._folder, self._contract = folder, contract
         self._total, self._about = folder / "total.safetensors", folder / "total.json"

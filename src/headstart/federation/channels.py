@@ -49,7 +49,7 @@ def _unit(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 @register_step(
     "channels",
     Tally,
-    discloses="the colours of so few images are told to all clients",
+    discloses="the colours of so few images are broadcast to all clients",
     promise=_unit,
     budget="measure",
 )
@@ -57,5 +57,5 @@ def _channels(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) 
     samples = client.samples
     if not isinstance(samples, ImageSamples):
         raise DataError(f"channels: expected images, got samples of shape {samples.shape}")
-    found = averaged_channels(samples.pixels(rows) for rows in blocks(samples, _BLOCK))
-    return Tally(np.concatenate([found.mean, found.deviation]))
+    statistics = averaged_channels(samples.pixels(rows) for rows in blocks(samples, _BLOCK))
+    return Tally(np.concatenate([statistics.mean, statistics.deviation]))

@@ -20,17 +20,17 @@ def disclosures(counts: Iterable[int], dimension: int | None = None) -> tuple[Di
     """What the statistics of a client with these samples of each class would show to a server."""
     shown = [int(count) for count in counts if count > 0]
     samples, lone = sum(shown), sum(count < FEWEST_OF_A_CLASS for count in shown)
-    found = []
+    items = []
     if 0 < samples < FEWEST:
         text = f"{samples} samples (fewer than {FEWEST}): little stands between them and the server"
-        found.append(Disclosure(text, True))
+        items.append(Disclosure(text, True))
     if lone:
         word = "a class of one sample" if lone == 1 else f"{lone} classes of one sample"
-        found.append(Disclosure(f"{word}: its sum is the feature vector of that sample", True))
+        items.append(Disclosure(f"{word}: its sum is the feature vector of that sample", True))
     if dimension is not None and 0 < samples < dimension:
         text = f"fewer samples ({samples}) than dimensions ({dimension}): the space they span"
-        found.append(Disclosure(text, False))
-    return tuple(found)
+        items.append(Disclosure(text, False))
+    return tuple(items)
 
 
 def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:

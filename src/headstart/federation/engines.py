@@ -30,6 +30,7 @@ def register_engine(name: str) -> Callable[[Engine], Engine]:
 
 
 def engine_names() -> list[str]:
+    """Return the names of all engines, loaded or not, sorted."""
     return sorted({*_MODULES, *ENGINES})
 
 
@@ -50,14 +51,14 @@ def open_federation(
         module, _, thing = _MODULES[name].partition(":")
         ENGINES[name] = getattr(importlib.import_module(module), thing)
     if name not in ENGINES:
-        known = ", ".join(engine_names())
-        raise HeadstartError(f"engine: expected one of {known}, got {name!r}")
+        names = ", ".join(engine_names())
+        raise HeadstartError(f"engine: expected one of {names}, got {name!r}")
     engine = ENGINES[name]
     parameters = inspect.signature(engine).parameters
-    own = [key for key in parameters if key not in _COMMON and not key.startswith("_")]
-    unknown = ", ".join(key for key in settings if key not in own)
+    accepted = [key for key in parameters if key not in _COMMON and not key.startswith("_")]
+    unknown = ", ".join(key for key in settings if key not in accepted)
     if unknown:
-        expected = ", ".join(own) or "none of its own"
+        expected = ", ".join(accepted) or "none of its own"
         raise HeadstartError(f"federation: {name} has settings {expected}, got {unknown}")
     if "remote" in parameters:
         settings["remote"] = remote

@@ -42,7 +42,7 @@ class Grouped:
         return self.inner.clients
 
     def groups(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Who is asked in each round."""
+        """Return the clients of each round."""
         rng = np.random.default_rng(self.seed)
         if not self.replace:
             order = [names[i] for i in rng.permutation(len(names))]
@@ -69,11 +69,11 @@ class Grouped:
         for group in self.groups(chosen(self.clients, cohort)):
             again = [name for name in group if name in spoken]
             fresh = [name for name in group if name not in spoken]
-            found = [self.inner.total(step, broadcast, fresh)] if fresh else []
+            totals = [self.inner.total(step, broadcast, fresh)] if fresh else []
             if again:
-                found.append(self.inner.total(replace(step, silent=True), broadcast, again))
+                totals.append(self.inner.total(replace(step, silent=True), broadcast, again))
             spoken |= set(group)
-            yield replace(added(found), clients=group)
+            yield replace(added(totals), clients=group)
 
     def total(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

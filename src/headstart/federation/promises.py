@@ -35,13 +35,13 @@ def promised(step: Step, broadcast: Arrays | None) -> Check:
     type."""
     kind = step_kind(step.name)
     expected = kind.answer_type(step)
-    own = kind.promise(step.params, broadcast or {}) if kind.promise else None
+    promise = kind.promise(step.params, broadcast or {}) if kind.promise else None
 
     def check(statistic: object, limits: Limits, clients: int) -> None:
         if not isinstance(statistic, expected):
             raise broken(f"expected {expected.__name__}, got {type(statistic).__name__}")
-        if own is not None:
-            own(statistic, limits, clients)
+        if promise is not None:
+            promise(statistic, limits, clients)
 
     return check
 
@@ -59,7 +59,7 @@ def sound(
     failed: Failed = left_out,
     limits: Callable[[Sequence[str]], Limits] = lambda clients: _WIDE,
 ) -> Iterator[Answer]:
-    """The answers that are what their step promised; of others `failed` is told."""
+    """Yield the answers that keep their step's promise; `failed` is called for the others."""
     check = promised(step, broadcast)
     for answer in answers:
         try:
@@ -115,6 +115,6 @@ def length(vector: NDArray[np.floating], most: float, what: str) -> None:
     """Refuse a vector that is longer than `most`."""
     if most == np.inf:
         return
-    found = float(np.linalg.norm(vector.astype(np.float64)))
-    if found > most:
-        raise broken(f"{what}: expected a length of at most {most:.6g}, got {found:.6g}")
+    norm = float(np.linalg.norm(vector.astype(np.float64)))
+    if norm > most:
+        raise broken(f"{what}: expected a length of at most {most:.6g}, got {norm:.6g}")

@@ -2,7 +2,7 @@
 
 A step is data (a registered name and plain parameters; arrays travel in the broadcast), never a
 closure, so a remote client runs the same step that a simulated one does. Whatever a server wants to
-know of clients it asks by a step: how many samples of each class they have, too.
+know of clients it requests by a step, class counts included.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from headstart.statistics.wire import Limits
 
 Arrays = Mapping[str, NDArray[Any]]
 OUTSIDE = "outside/"  # arrays of a broadcast that only an evaluation needs: no method's bytes
-EXTRACTOR = "extractor"  # the parameter of a step whose client looks through a broadcast network
+EXTRACTOR = "extractor"  # the parameter of a step whose client measures through a broadcast network
 
 
 @dataclass(frozen=True)
 class Step:
-    """What clients are asked to do. A `silent` client answers as if it had no samples."""
+    """What clients should do. A `silent` client answers as if it had no samples."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -65,11 +65,11 @@ class ClientData:
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def emptied(self) -> ClientData:
-        """The same client with nothing to say: its statistics are zeros."""
+        """Return the same client without samples: its statistics are zeros."""
         return ClientData(self.samples.first(0), secret=self.secret)
 
 
-# -- what clients can be asked ---------------------------------------------------------------------
+# -- what clients can be asked for ----------------------------------------------------------------
 
 Work = Callable[[ClientData, Mapping[str, Any], Arrays], Summable]
 # The same work on many clients at once, for simulations: (whose, statistic) of some, or the sum.
@@ -96,7 +96,7 @@ class View(Protocol):
 class StepKind:
     """What is known of a step before anybody carries it out.
 
-    `answer`: the type of statistic it is answered with, or how the step's parameters tell it.
+    `answer`: the type of statistic it is answered with, or how the step's parameters give it.
     `discloses`: what the answer of a client with few samples shows of them (empty: nothing that
     could be undone to a sample), for which small clients refuse. `kept`: arrays of the broadcast
     that a client keeps for the whole training, so that they are sent to it once. `tests`: it needs
@@ -121,18 +121,20 @@ class StepKind:
 
     @property
     def about(self) -> str:
-        """The first line of what its work says of itself."""
+        """Return the first line of its work's docstring."""
         return (self.work.__doc__ or "").strip().partition("\n")[0]
 
 
 # Of this package: the module that registers a step when it is first looked up (those that train
-# need torch), and what clients are asked for.
+# need torch), and what clients compute.
 OWN_STEPS = {
     "measure": ("headstart.federation.steps", "the statistic of a head"),
     "counts": ("headstart.federation.steps", "samples of each class"),
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
+    "confusion": ("headstart.federation.steps", "what a head takes test samples or pixels for"),
     "personal": ("headstart.federation.steps", "hits of closed-form personal heads"),
     "channels": ("headstart.federation.channels", "mean and deviation of each colour channel"),
+    "styles": ("headstart.federation.styles", "styles of images: colours or low frequencies"),
     "unit-sums": ("headstart.privacy.unit_sums", "sums of features of unit length, or their share"),
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
@@ -190,7 +192,7 @@ def register_step(
     promise: Promise | None = None,
     budget: str = "",
 ) -> Callable[[Work], Work]:
-    """Give a piece of client work the name by which a step asks for it.
+    """Register a piece of client work under the name that steps use.
 
     What is decorated is a function of (client, params, broadcast) that returns a statistic of the
     type `answer`. `discloses`, `kept` and `tests` are those of `StepKind`.
@@ -268,7 +270,7 @@ class Federation(Protocol):
 
     @property
     def clients(self) -> Sequence[str]:
-        """Who can be asked."""
+        """The ids of the clients that can answer."""
         ...
 
     def answers(
@@ -319,21 +321,22 @@ def tallies(
     cohort: Sequence[str] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Each client's own tally, in the order of the federation; those that are silent are absent."""
-    found = {
+    by_client = {
         answer.clients[0]: answer.statistic.values
         for answer in federation.answers(step, broadcast, cohort)
     }
-    return {name: found[name] for name in chosen(federation.clients, cohort) if name in found}
+    order = chosen(federation.clients, cohort)
+    return {name: by_client[name] for name in order if name in by_client}
 
 
 def chosen(clients: Sequence[str], cohort: Sequence[str] | None) -> Sequence[str]:
     """The cohort, or everybody; a name that nobody has, or that stands twice, is refused."""
     if cohort is None:
         return clients
-    known = set(clients)
+    existing = set(clients)
     if len(set(cohort)) != len(cohort):
         raise DataError("cohort: expected each client once, got one twice")
-    unknown = [name for name in cohort if name not in known]
+    unknown = [name for name in cohort if name not in existing]
     if unknown:
         raise DataError(f"cohort: expected known clients, got {', '.join(unknown[:5])}")
     return cohort

@@ -73,9 +73,9 @@ class RayFederation:
         worker = ray.remote(_Worker)
         names = list(self.data)
         for start in range(min(wanted, len(names))):
-            own = {name: self.data[name] for name in names[start::wanted]}
-            actor = worker.remote(own, self.seed, self.precision, plugins())
-            self._actors.update(dict.fromkeys(own, actor))
+            shard = {name: self.data[name] for name in names[start::wanted]}
+            actor = worker.remote(shard, self.seed, self.precision, plugins())
+            self._actors.update(dict.fromkeys(shard, actor))
 
     @property
     def clients(self) -> Sequence[str]:
@@ -91,8 +91,8 @@ class RayFederation:
         self, step: Step, broadcast: Arrays | None, cohort: Sequence[str] | None
     ) -> Iterator[Answer]:
         kind = step_kind(step.name).answer_type(step)
-        for _, found in self._done("answers", step, broadcast, cohort):
-            for name, data, down in found:
+        for _, batch in self._done("answers", step, broadcast, cohort):
+            for name, data, down in batch:
                 yield Answer((name,), kind.from_bytes(data), len(data), down, data)
 
     def total(
@@ -113,33 +113,35 @@ class RayFederation:
         arrays = ray.put(dict(broadcast or {}))  # once per machine, not once per worker
         left = {
             getattr(actor, work).remote(step, arrays, names): names
-            for actor, names in self._asked(cohort)
+            for actor, names in self._actors_of(cohort)
         }
         while left:
             (done,), _ = ray.wait(list(left), num_returns=1)
             yield left.pop(done), _got(done)
 
     def begin_training(self, name: str) -> None:
-        for actor, _ in self._asked(None):
+        for actor, _ in self._actors_of(None):
             _got(actor.begin_training.remote(name))
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """As of one simulator: clients may be dealt over other workers when it is restored."""
         memories: dict[str, dict[str, NDArray[Any]]] = {}
         met: set[str] = set()
-        for actor, names in self._asked(None):
-            own, known = unpack_memories(names, _got(actor.snapshot.remote()))
-            memories |= own
-            met |= known
+        for actor, names in self._actors_of(None):
+            shard_memories, shard_met = unpack_memories(names, _got(actor.snapshot.remote()))
+            memories |= shard_memories
+            met |= shard_met
         return pack_memories(self.clients, memories, met)
 
     def restore(self, arrays: Arrays) -> None:
         memories, met = unpack_memories(self.clients, arrays)
-        for actor, names in self._asked(None):
-            own = {name: memories[name] for name in names if name in memories}
-            _got(actor.restore.remote(pack_memories(names, own, met.intersection(names))))
+        for actor, names in self._actors_of(None):
+            shard_memories = {name: memories[name] for name in names if name in memories}
+            _got(
+                actor.restore.remote(pack_memories(names, shard_memories, met.intersection(names)))
+            )
 
-    def _asked(self, cohort: Sequence[str] | None) -> list[tuple[Any, list[str]]]:
+    def _actors_of(self, cohort: Sequence[str] | None) -> list[tuple[Any, list[str]]]:
         """Each worker with those of the cohort it holds."""
         by_actor: dict[Any, list[str]] = {}
         for name in chosen(self.clients, cohort):
@@ -167,8 +169,8 @@ class _Worker:
         if self._made is None:
             data = {n: h if isinstance(h, ClientData) else h() for n, h in self._held.items()}
             # Arrays out of Ray's store are read-only, memories of training are not.
-            own = {name: replace(client, memory={}) for name, client in data.items()}
-            self._made = Simulator(own, self._seed, self._precision)
+            copies = {name: replace(client, memory={}) for name, client in data.items()}
+            self._made = Simulator(copies, self._seed, self._precision)
         return self._made
 
     def total(self, step: Step, arrays: Arrays, names: list[str]) -> tuple[bytes, int, int]:
@@ -179,11 +181,11 @@ class _Worker:
         return data, partial.up, partial.down
 
     def answers(self, step: Step, arrays: Arrays, names: list[str]) -> list[tuple[str, bytes, int]]:
-        found = []
+        answers = []
         for answer in self._simulator().answers(step, arrays, names):
             data = answer.payload or answer.statistic.to_bytes()
-            found.append((answer.clients[0], data, answer.down))
-        return found
+            answers.append((answer.clients[0], data, answer.down))
+        return answers
 
     def begin_training(self, name: str) -> None:
         self._simulator().begin_training(name)
@@ -196,7 +198,7 @@ class _Worker:
 
 
 def _got(answer: Any) -> Any:
-    """An answer; a mistake in a client's data is told as in one process."""
+    """An answer; a mistake in a client's data is raised as in one process."""
     ray = require("ray")
     try:
         return ray.get(answer)

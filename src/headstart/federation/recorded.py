@@ -1,7 +1,7 @@
-"""A federation whose measurements are kept: who has answered is not asked again, and may be absent.
+"""A federation whose measurements are kept: who has answered may be absent, and is not asked again.
 
-A store holds the messages of one step (a run's folder, a ledger). They also tell how many samples
-of each class a client has, so that nobody is asked for what is known.
+A store holds the messages of one step (a run's folder, a ledger). They also hold how many samples
+of each class a client has, so that class counts need no second question.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Recorded:
             return
         wanted = self._wanted(cohort)
         yield from self._kept(wanted)
-        known = {name for clients in self.store.members() for name in clients}
-        missing = [name for name in chosen(self.clients, cohort) if name not in known]
+        members = {name for clients in self.store.members() for name in clients}
+        missing = [name for name in chosen(self.clients, cohort) if name not in members]
         if missing:
             for answer in self.inner.answers(step, broadcast, missing):
                 self.store.keep(answer)
@@ -101,11 +101,11 @@ class Recorded:
         return [clients for clients in members if names.issuperset(clients)]
 
     def _complete(self, cohort: Sequence[str] | None) -> bool:
-        """Whether nobody has to be asked."""
+        """Whether every client has already answered."""
         if self.store.step is None:
             return False
-        known = {name for clients in self.store.members() for name in clients}
-        return bool(known) and known.issuperset(self.clients if cohort is None else cohort)
+        members = {name for clients in self.store.members() for name in clients}
+        return bool(members) and members.issuperset(self.clients if cohort is None else cohort)
 
     def _kept(self, members: Sequence[tuple[str, ...]]) -> Iterator[Answer]:
         step = self.store.step
@@ -128,13 +128,13 @@ class Recorded:
         self.inner.restore(arrays)
 
 
-def same_step(one: Step, other: Step) -> bool:
-    """Whether two steps ask the same, whatever plain form they took on their way."""
-    return _form(one) == _form(other)
+def same_step(first: Step, other: Step) -> bool:
+    """Whether two steps are equal after encoding."""
+    return _form(first) == _form(other)
 
 
 def _form(step: Step) -> str:
-    """The bound of a lattice says nothing where sums are not exact."""
+    """Drop the bound of a lattice where sums are not exact: it has no effect there."""
     params = dict(step.params)
     if not params.get("exact"):
         params.pop("bound", None)

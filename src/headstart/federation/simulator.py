@@ -93,8 +93,8 @@ class Simulator:
         return added(sound(sums, step, broadcast))
 
     def _at_once(self, step: Step) -> bool:
-        known = step_kind(step.name).together is not None
-        return self.together and known and not step.silent and EXTRACTOR not in step.params
+        fusible = step_kind(step.name).together is not None
+        return self.together and fusible and not step.silent and EXTRACTOR not in step.params
 
     def _together(self, step: Step, names: Sequence[str], broadcast: Arrays) -> Iterator[Answer]:
         """A sum has the arrays of each of its parts, so its size is what each client sends. Nobody
@@ -126,11 +126,11 @@ class Simulator:
         client = self.data[name]
         if client.secret is not None:
             return client
-        held, own = self._own.get(name, (None, client))
+        held, own_data = self._own.get(name, (None, client))
         if held is not client:
-            own = replace(client, secret=secret_of(self.seed, name))
-            self._own[name] = client, own
-        return own
+            own_data = replace(client, secret=secret_of(self.seed, name))
+            self._own[name] = client, own_data
+        return own_data
 
     def _encoded(self, answer: Any) -> bytes:
         data: bytes = answer.to_bytes(None if getattr(answer, "lattice", None) else self.precision)

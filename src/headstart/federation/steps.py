@@ -13,18 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import heads
+from headstart.data.samples import pieces
 from headstart.federation import promises
+from headstart.federation.judging import confusion as judged
+from headstart.federation.judging import measured
 from headstart.federation.promises import broken
 from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
 from headstart.heads.base import check_upload, settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import TEMPERATURES, LinearHead
 from headstart.personal import VARIANTS, Settings, known
+from headstart.statistics import confusion as matrices
 from headstart.statistics.base import Summable
 from headstart.statistics.class_sums import ClassSums
+from headstart.statistics.confusion import Confusion
 from headstart.statistics.tally import Tally
 from headstart.statistics.wire import Limits
 
+PIXELS = 2**24  # of an image, at most
 LEVELS, MOST = 64, 4  # of a loss per sample: steps of ln C/64, up to 4·ln C
 
 
@@ -45,6 +51,11 @@ def calibrate(leverage: Leverage | None = None) -> Step:
     With the head's leverage: as if each sample had been left out of its solution.
     """
     return Step("calibrate", {"leverage": asdict(leverage)} if leverage else {})
+
+
+def confusion(classes: Any) -> Step:
+    """Ask what the broadcast head takes the client's own test part for: every pixel of scenes."""
+    return Step("confusion", {"classes": np.unique(np.asarray(classes)).tolist()})
 
 
 def personal(smoothing: float = 0.5, leverage: Leverage | None = None) -> Step:
@@ -74,7 +85,7 @@ def _statistic(params: Mapping[str, Any]) -> type[Any]:
 
 
 def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
-    """The tables of this head's statistic, on the lattice that was asked for or on none."""
+    """The tables of this head's statistic, on the requested lattice or on none."""
     head = heads.make(params["head"], dict(params["settings"]))
     how = {"exact": params["exact"], "bound": params["bound"]}
     empty: Any = head.measure(np.zeros((0, 1)), np.zeros(0, np.int64), **how, secret=b"")
@@ -101,7 +112,7 @@ def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     head = heads.make(params["head"], dict(params["settings"]))
     how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
-    return head.measure(*client.samples.read(), **how)
+    return measured(head, client.samples, **how)
 
 
 def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:
@@ -139,8 +150,8 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     most = MOST * np.log(max(len(_head(broadcast).classes), 2)) * (1 + 1e-9)
 
     def check(tally: Tally, limits: Limits, clients: int) -> None:
-        found = promises.numbers(tally, len(TEMPERATURES))
-        if (found > most * limits.samples * clients).any():
+        losses = promises.numbers(tally, len(TEMPERATURES))
+        if (losses > most * limits.samples * clients).any():
             raise broken(f"expected losses of at most {most:.6g} per sample")
 
     return check
@@ -155,9 +166,38 @@ def _losses(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 )
 def _calibrate(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     leverage = Leverage(**params["leverage"]) if "leverage" in params else None
-    head, (features, labels) = _head(broadcast), client.samples.read()
-    known = int(np.isin(labels, head.classes).sum())
-    return Tally(coarse(head.losses(features, labels, leverage), known, len(head.classes)))
+    head, losses, matching = _head(broadcast), np.zeros(len(TEMPERATURES)), 0
+    for piece in pieces(client.samples):
+        features, labels = client.samples.read(piece)
+        losses = losses + head.losses(features, labels, leverage)
+        matching += int(np.isin(labels, head.classes).sum())
+    return Tally(coarse(losses, matching, len(head.classes)))
+
+
+def _confused(params: Mapping[str, Any], broadcast: Arrays) -> Check:
+    """A matrix over the classes that were asked for, of no more pixels than samples can have."""
+
+    def check(statistic: ClassSums, limits: Limits, clients: int) -> None:
+        matrices.check(statistic, params["classes"])
+        promises.count(float(statistic.samples), limits.samples * PIXELS * clients, "pixels")
+
+    return check
+
+
+@register_step(
+    "confusion",
+    ClassSums,
+    discloses="what one sample is taken for says on which side it lies of any plane",
+    tests=True,
+    promise=_confused,
+    budget="personal",
+)
+def _confusion(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
+    """The confusion of the broadcast head on the client's own test part."""
+    classes = params["classes"]
+    if client.test is None or not len(client.test):
+        return Confusion.empty(classes).statistic()
+    return judged(_head(broadcast), client.test, classes).statistic()
 
 
 def _hits(params: Mapping[str, Any], broadcast: Arrays) -> Check:
@@ -185,5 +225,5 @@ def _personal(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) 
         return Tally(np.array([len(y), *[0.0] * len(VARIANTS)]))
     chosen = Settings(params["smoothing"], Leverage(**params["leverage"]))
     made = (make(head, x, labels, chosen) for make in VARIANTS.values())
-    hits = [float((own.predict(z) == y).sum()) for own in made]
+    hits = [float((personal.predict(z) == y).sum()) for personal in made]
     return Tally(np.array([float(len(y)), *hits]))

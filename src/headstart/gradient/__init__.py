@@ -27,11 +27,11 @@ MIX = {"term": "none", "mix": 0.9}  # of any method: mix·objective + (1 − mix
 
 def _package() -> dict[str, Method]:
     """The one function of each file that returns a recipe."""
-    found = {}
+    by_name = {}
     for info in pkgutil.iter_modules(methods.__path__):
         module = importlib.import_module(f"{methods.__name__}.{info.name}")
-        found[info.name.replace("_", "-")] = getattr(module, info.name)
-    return found
+        by_name[info.name.replace("_", "-")] = getattr(module, info.name)
+    return by_name
 
 
 def _check(name: str, method: Any) -> None:
@@ -80,6 +80,6 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Recipe:
     recipe: Any = method(**chosen)
     if not isinstance(recipe, Recipe):
         raise HeadstartError(f"{name}: expected it to return a Recipe, got {recipe!r:.200}")
-    for one in recipe.objective:
-        LOSSES.entry(one.name)  # which names those that there are
+    for loss in recipe.objective:
+        LOSSES.entry(loss.name)  # which names those that there are
     return mixed(recipe, term, mix)

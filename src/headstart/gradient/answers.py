@@ -35,11 +35,11 @@ SLACK = 10.0  # room for what methods remember of earlier rounds
 def steepest(job: Job, broadcast: Arrays, limits: Limits) -> float:
     """The longest direction that a client may descend along; ∞ where it is not known."""
     spec, recipe = job.spec, job.recipe
-    known = not (spec.network or recipe.inner_rates) and recipe.objective == CROSS_ENTROPY
+    bounded = not (spec.network or recipe.inner_rates) and recipe.objective == CROSS_ENTROPY
     bound = math.inf if limits.bound is None else limits.bound
     norm = math.inf if limits.norm is None else limits.norm
     square = min(spec.dimension * bound**2, norm**2)
-    if square == math.inf or not known:
+    if square == math.inf or not bounded:
         return math.inf
     gradient = math.sqrt(2 * (square + 1)) / spec.temperature
     added = [array for name, array in broadcast.items() if name.startswith("server/")]
@@ -52,7 +52,7 @@ def farthest(job: Job, broadcast: Arrays, limits: Limits) -> float:
     """How far a client with so many samples can have moved."""
     training = job.training
     batches = math.ceil(limits.samples / training.batch)
-    passes = sum(one.epochs or training.epochs for one in job.recipe.passes)
+    passes = sum(each.epochs or training.epochs for each in job.recipe.passes)
     pace = training.rate / (1 - training.momentum)
     return pace * batches * passes * steepest(job, broadcast, limits)
 
@@ -79,9 +79,9 @@ def update_check(job: Job, broadcast: Arrays, rows: Sequence[str], names: Sequen
         for name in rows[1:]:
             promises.length(answer.vector(name), max(far * trained, steep), name)
         if clients == 1 and trained:  # Σ‖δ‖² is that of the update itself
-            own = float(np.linalg.norm(answer.vector("update").astype(np.float64) / weight)) ** 2
-            if squares > 1.001 * own + 1e-6:
-                raise broken(f"squares: expected at most those of the update, {own:.6g}")
+            square = float(np.linalg.norm(answer.vector("update").astype(np.float64) / weight)) ** 2
+            if squares > 1.001 * square + 1e-6:
+                raise broken(f"squares: expected at most those of the update, {square:.6g}")
 
     return check
 

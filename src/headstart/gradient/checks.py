@@ -15,13 +15,13 @@ def whole(name: str, value: Any, least: int = 1) -> None:
 
 def fraction(name: str, value: Any) -> None:
     """Refuse what is not a number of at least 0 and below 1 (what is kept of a mean that moves)."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not known or not 0 <= value < 1:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < 1:
         raise HeadstartError(f"{name}: expected a number of at least 0 and below 1, got {value!r}")
 
 
 def share(name: str, value: Any) -> None:
     """Refuse what is not a number from 0 to 1."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not known or not 0 <= value <= 1:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
         raise HeadstartError(f"{name}: expected a number from 0 to 1, got {value!r}")

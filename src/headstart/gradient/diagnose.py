@@ -45,15 +45,15 @@ def diagnosed(
     labels = torch.from_numpy(at)
     samples = arrays["outside/features"]
     before = _through(model, message.params, samples)
-    found = np.zeros((len(KINDS), 1 + len(MEASURES)))
+    sums = np.zeros((len(KINDS), 1 + len(MEASURES)))
     for place, client in enumerate(group.clients):
-        own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in trained.params.items()}
-        values = _measures(before, _through(model, own, samples), labels)
+        params = {n: a[place : place + 1] if len(a) > 1 else a for n, a in trained.params.items()}
+        values = _measures(before, _through(model, params, samples), labels)
         observed = torch.isin(labels, torch.from_numpy(np.unique(client.y)))
-        for row, those in zip(found, (observed, ~observed), strict=True):
+        for row, those in zip(sums, (observed, ~observed), strict=True):
             if those.any():
                 row += [1.0, *(float(value[those].mean()) for value in values)]
-    return found.ravel()
+    return sums.ravel()
 
 
 def means(number: Callable[[str], float]) -> dict[str, float]:
@@ -71,11 +71,11 @@ def means(number: Callable[[str], float]) -> dict[str, float]:
 
 def _through(model: Any, params: Params, samples: NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Features of all samples, n×d, and the directions of the head's rows."""
-    found = [
+    features = [
         model.features(params, model.inputs(samples[at : at + _BLOCK])[None])[0]
         for at in range(0, len(samples), _BLOCK)
     ]
-    return torch.cat(found), unit(params["head.weight"][0])
+    return torch.cat(features), unit(params["head.weight"][0])
 
 
 def _measures(

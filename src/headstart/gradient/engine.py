@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -25,7 +26,7 @@ from headstart.errors import DivergedError, HeadstartError
 from headstart.gradient.checks import fraction, whole
 from headstart.gradient.models import Batch, Model, Names
 from headstart.gradient.product import Product, onto
-from headstart.gradient.recipe import Local, LocalResult, Objective, Pass, Recipe
+from headstart.gradient.recipe import Correction, Local, LocalResult, Objective, Pass, Recipe
 from headstart.gradient.tree import Tree, only
 from headstart.heads.base import number
 
@@ -101,11 +102,11 @@ class Group:
         A batch is used before the next one is asked for: they share their memory.
         """
         size = min(size, int(self.sizes.max()))
-        said = repr(key).encode()
-        orders, counts = self._orders(epochs, size, said)
+        seed = repr(key).encode()
+        orders, counts = self._orders(epochs, size, seed)
         real = orders >= 0
         weights = (real / np.maximum(real.sum(axis=2, keepdims=True), 1)).astype(np.float32)
-        read = self._from_memory(orders) if self._in_memory else self._read(orders, size, said)
+        read = self._from_memory(orders) if self._in_memory else self._read(orders, size, seed)
         for step, count in enumerate(counts):
             width = size
             if count == 1:  # padding would show in batch norm's statistics
@@ -124,7 +125,9 @@ class Group:
 
     @property
     def _in_memory(self) -> bool:
-        return all(isinstance(client.samples, ArraySamples) for client in self.clients)
+        """Arrays with a label per sample; masks are taken a batch at a time, like images."""
+        held = [client.samples for client in self.clients]
+        return all(isinstance(own, ArraySamples) and own.labels.ndim == 1 for own in held)
 
     def _from_memory(self, orders: NDArray[np.intp]) -> Reading:
         """Rows of arrays, taken into memory that all batches share."""
@@ -132,8 +135,8 @@ class Group:
         first = held[0][0]
         x = np.empty((len(orders), orders.shape[2], *first.shape[1:]), first.dtype)
         y = np.empty(orders.shape, np.int64)
-        for (_, own), order, labels in zip(held, orders, y, strict=True):
-            own.take(order, 0, labels, "clip")  # padding takes the first sample, at weight 0
+        for (_, out), order, labels in zip(held, orders, y, strict=True):
+            out.take(order, 0, labels, "clip")  # padding takes the first sample, at weight 0
 
         def read(step: int, count: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
             taken = zip(held, x[:count, :width], orders[:count, step, :width], strict=False)
@@ -149,13 +152,13 @@ class Group:
 
         def read(step: int, count: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
             batches = [
-                client.read(order, key, step // own)
-                for client, order, own in zip(
+                client.read(order, key, step // steps_per_epoch)
+                for client, order, steps_per_epoch in zip(
                     self.clients[:count], orders[:count, step, :width], steps[:count], strict=True
                 )
             ]
             x, y = zip(*batches, strict=True)
-            return np.stack(x), np.stack(y)
+            return np.stack(x), np.stack(y).astype(np.int64, copy=False)
 
         return read
 
@@ -174,21 +177,33 @@ class Group:
         drawn[held.repeat(epochs, axis=1)] = np.frombuffer(bits, "<u8")
         order = np.where(held, drawn.argsort(axis=2, kind="stable"), -1)
         order = order.reshape(len(steps), epochs * most, size)
-        for one, own in zip(order, steps.tolist(), strict=True) if epochs > 1 else ():
-            if own < most:  # an epoch begins where the last one of the client ends
-                mine = one.reshape(epochs, most, size)[:, :own].reshape(-1, size)
-                one[: len(mine)] = mine
-                one[len(mine) :] = -1
+        for row, client_steps in zip(order, steps.tolist(), strict=True) if epochs > 1 else ():
+            if client_steps < most:  # an epoch begins where the last one of the client ends
+                mine = row.reshape(epochs, most, size)[:, :client_steps].reshape(-1, size)
+                row[: len(mine)] = mine
+                row[len(mine) :] = -1
         took = epochs * steps[:, None]
         return order, (np.arange(took[0, 0]) < took).sum(axis=0).tolist()
+
+    @contextmanager
+    def drawing(self, model: Model, *key: int) -> Iterator[None]:
+        """What dropout draws is of the client's secret and the key, like the order of samples."""
+        if not model.draws:
+            yield
+            return
+        about = b"".join([client.secret for client in self.clients]) + repr(key).encode()
+        seed = int.from_bytes(hashlib.sha256(b"dropout " + about).digest()[:7], "little")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
 
     def whole(self) -> Iterator[tuple[int, Batch]]:
         """(whose, samples): all of every client's; the pieces of a client weigh 1 together."""
         for place, client in enumerate(self.clients):
             weights = torch.full((1, len(client.samples)), 1 / len(client.samples))
-            own = slice(place, place + 1)
-            mask = self.mask[own] if isinstance(self.mask, Tensor) else 0.0
-            counts = None if self.counts is None else self.counts[own]
+            row = slice(place, place + 1)
+            mask = self.mask[row] if isinstance(self.mask, Tensor) else 0.0
+            counts = None if self.counts is None else self.counts[row]
             for part in blocks(client.samples, _PIECE):
                 x, y = (torch.from_numpy(held[None]) for held in client.samples.read(part))
                 yield place, Batch(x, y, weights[:, part], mask, counts)
@@ -223,21 +238,23 @@ def local_update(
 ) -> Trained:
     """All passes of a recipe. `memories`: stacked, those of names in `recipe.memory` and own."""
     count = len(group.clients)
-    own = memories.get("personal", {})
+    personal = memories.get("personal", {})
     received = {
-        name: own.get(name, message.params[name]) for name in (*names.shared, *names.personal)
+        name: personal.get(name, message.params[name]) for name in (*names.shared, *names.personal)
     }
     local = Local(received, memories, message.server, training.rate)
     params = {**message.params, **{name: _spread(array, count) for name, array in received.items()}}
     memory = {name: dict(tree) for name, tree in memories.items()}
     steps = torch.zeros(count)
-    for turn, one in enumerate(recipe.passes):
+    for turn, each in enumerate(recipe.passes):
         at = params
-        if one.moves == "copy":
+        if each.moves == "copy":
             memory["copy"] = {n: _spread(a, count) for n, a in memories["copy"].items()}
             at = {**params, **memory["copy"]}
-        done = descend(model, recipe, training, names, group, at, local, one, (message.round, turn))
-        if one.moves != "copy":
+        done = descend(
+            model, recipe, training, names, group, at, local, each, (message.round, turn)
+        )
+        if each.moves != "copy":
             steps += done
     shared = Local(only(received, names.steered), local.memory, local.server, local.rate)
     end = LocalResult(only(params, names.steered), shared, steps.clamp_min(1))
@@ -255,7 +272,7 @@ def descend(
     group: Group,
     params: Params,
     local: Local,
-    one: Pass,
+    pass_: Pass,
     key: tuple[int, ...],
     velocity: Params | None = None,
 ) -> Tensor:
@@ -264,24 +281,41 @@ def descend(
     `velocity`: momentum to go on with, changed as well; without it, it begins at 0.
     """
     moved = {"personal": names.personal, "shared": names.shared}.get(
-        one.moves, (*names.shared, *names.personal)
+        pass_.moves, (*names.shared, *names.personal)
     )
     moving = [name for name in moved if name in names.learned]
-    correct = one.correct or recipe.correct
+    correct = pass_.correct or recipe.correct
     velocity = {} if velocity is None else velocity
     for name in moving if training.momentum else ():
         velocity.setdefault(name, torch.zeros_like(params[name]))
     if not moving:
         return torch.zeros(len(group.clients))
-    epochs = training.epochs if one.epochs is None else one.epochs
+    epochs = training.epochs if pass_.epochs is None else pass_.epochs
     every = group.batches(epochs, training.batch, *key)
+    with group.drawing(model, *key):
+        _descended(model, recipe, training, moving, every, params, local, correct, velocity)
+    return plain_steps(epochs * group.steps(training.batch), training.momentum)
+
+
+def _descended(
+    model: Model,
+    recipe: Recipe,
+    training: Training,
+    moving: Sequence[str],
+    every: Iterable[tuple[int, Batch]],
+    params: Params,
+    local: Local,
+    correct: Correction,
+    velocity: Params,
+) -> None:
+    """All steps, in place."""
     for count, batches in itertools.groupby(every, itemgetter(0)):
         now = {name: array[:count] for name, array in params.items()}
-        own, known = only(now, model.statistics), local.first(count)
+        statistics, client = only(now, model.statistics), local.first(count)
         speed = {name: array[:count] for name, array in velocity.items()}
-        there = functools.partial(_gradient, model, recipe.objective, moving, own, known)
+        there = functools.partial(_gradient, model, recipe.objective, moving, statistics, client)
         for _, batch in batches:
-            step = correct(functools.partial(there, batch), now, known)
+            step = correct(functools.partial(there, batch), now, client)
             for name in moving:
                 at = now[name]
                 if training.momentum:
@@ -291,7 +325,6 @@ def descend(
                     at.sub_(change, alpha=training.rate)
                 else:
                     onto(at, step[name], 1 - training.rate * training.decay, -training.rate)
-    return plain_steps(epochs * group.steps(training.batch), training.momentum)
 
 
 def plain_steps(taken: NDArray[np.int64], momentum: float) -> Tensor:
@@ -310,8 +343,8 @@ def _gradient(
     model: Model,
     objective: Objective,
     moving: Sequence[str],
-    own: Params,
-    known: Local,
+    statistics: Params,
+    client: Local,
     batch: Batch,
     at: Tree,
     half: int | None = None,
@@ -319,13 +352,15 @@ def _gradient(
 ) -> dict[str, Tensor | Product]:
     """`recipe.Gradient` of a batch. `own`: statistics, which are updated wherever it is taken."""
     each = {name: _each(at[name], len(batch.x)) for name in moving}
-    return model.gradient(of or objective, {**at, **each, **own}, moving, batch.half(half), known)
+    return model.gradient(
+        of or objective, {**at, **each, **statistics}, moving, batch.half(half), client
+    )
 
 
 def finite(where: str, rate: float, trees: Iterable[Mapping[str, Tensor]]) -> None:
     """Refuse to go on with numbers that are none: they show in their sum."""
     sums = (array.sum(dtype=torch.float64) for tree in trees for array in tree.values())
-    if not all(math.isfinite(float(one)) for one in sums):
+    if not all(math.isfinite(float(value)) for value in sums):
         raise DivergedError(
             f"{where}: the model is no longer finite at learning rate {rate:g}; give a smaller one"
         )

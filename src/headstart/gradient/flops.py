@@ -56,10 +56,10 @@ def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> floa
     server["gradient"] = {name: 0 * params[name] for name in job.names.steered}
     state = {name: server[name] for name in job.recipe.broadcast_state}
     arrays = steps.broadcast(job, params, state, classes)
-    asked = [steps.full_gradient(job, 0)] if job.recipe.needs_full_gradient else []
+    before = [steps.full_gradient(job, 0)] if job.recipe.needs_full_gradient else []
     return sum(
         counted(functools.partial(perform, step, client, arrays))
-        for step in (*asked, steps.update(job, 0))
+        for step in (*before, steps.update(job, 0))
     ) / len(labels)
 
 

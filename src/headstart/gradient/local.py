@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.data.samples import ArraySamples, Samples, blocks
+from headstart.errors import HeadstartError
 from headstart.federation import promises
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
@@ -63,12 +64,12 @@ class FineTuning:
         return 1 + (self.epochs if self.every_epoch else min(self.epochs, 1))
 
 
-def fine_tune_locally(job: Job, home: FineTuning, begin: Job | None = None) -> Step:
+def fine_tune_locally(job: Job, tuning: FineTuning, begin: Job | None = None) -> Step:
     """Ask for [tested, outside local, outside absent] and, for each test, the hits of the three.
 
     `job`: what trains locally; `begin`: the training that left clients a model of their own.
     """
-    params = {"job": job.plain, "begin": (begin or job).plain, "home": asdict(home)}
+    params = {"job": job.plain, "begin": (begin or job).plain, "home": asdict(tuning)}
     return Step("home", params)
 
 
@@ -103,35 +104,37 @@ def _home(
     clients: Mapping[str, ClientData], params: Mapping[str, Any], arrays: Arrays
 ) -> Iterator[tuple[tuple[str, ...], Tally]]:
     with torch.no_grad():
-        job, begin, home = (
+        job, begin, tuning = (
             Job.of(params["job"]),
             Job.of(params["begin"]),
             FineTuning(**params["home"]),
         )
         message = decode_broadcast(job, arrays, -1)
-        silent = np.zeros(3 * (1 + home.tests))
+        silent = np.zeros(3 * (1 + tuning.tests))
         for name, client in clients.items():
             if not len(client.samples):
                 yield (name,), Tally(silent)
-        for ids, group in groups(job, clients, arrays["classes"], oll=home.oll):
+        for ids, group in groups(job, clients, arrays["classes"], oll=tuning.oll):
             members = [clients[name] for name in ids]
             tested = [Tested.of(client, arrays) for client in members]
-            rows = [[one.sizes] for one in tested]
+            rows = [[test.sizes] for test in tested]
             owned = own_model(begin, message, members, (*job.names.moving, "head.bias"))
-            if home.prior:
-                owned["head.bias"] += _prior(job, home, group, arrays.get("carried"))
-            for model in _stages(job, begin, home, group, message, owned):
+            if tuning.prior:
+                owned["head.bias"] += _prior(job, tuning, group, arrays.get("carried"))
+            for model in _stages(job, begin, tuning, group, message, owned):
                 model = _framed(model, group.counts) if job.recipe.own_frame else model
-                for place, one in enumerate(tested):
-                    own = {n: a[place : place + 1] if len(a) > 1 else a for n, a in model.items()}
+                for place, test in enumerate(tested):
+                    client_params = {
+                        n: a[place : place + 1] if len(a) > 1 else a for n, a in model.items()
+                    }
                     mask = group.mask[place] if isinstance(group.mask, Tensor) else 0.0
-                    rows[place].append(one.hits(job, own, mask))
+                    rows[place].append(test.hits(job, client_params, mask))
             for name, row in zip(ids, rows, strict=True):
                 yield (name,), Tally(np.concatenate(row).astype(np.float64))
 
 
 def _stages(
-    job: Job, begin: Job, home: FineTuning, group: Group, message: Broadcast, owned: Params
+    job: Job, begin: Job, tuning: FineTuning, group: Group, message: Broadcast, owned: Params
 ) -> Iterator[Params]:
     """The models to test, one after the other; arrays have the axis of the group's clients."""
     names, moving = job.names, job.names.moving
@@ -146,15 +149,24 @@ def _stages(
     yield params
     received = {name: params[name].clone() for name in moving}
     local = Local(received, {}, {}, job.training.rate)
-    strength = job.recipe.proximal_weight + (home.strength if home.method == "ditto" else 0.0)
+    strength = job.recipe.proximal_weight + (tuning.strength if tuning.method == "ditto" else 0.0)
     pull = towards_received(strength) if strength else plain
-    one, velocity = Pass(epochs=1, correct=pull), dict[str, Tensor]()
-    for epoch in range(home.epochs):
+    one_epoch, velocity = Pass(epochs=1, correct=pull), dict[str, Tensor]()
+    for epoch in range(tuning.epochs):
         descend(
-            job.model, alone, job.training, names, group, params, local, one, (-2, epoch), velocity
+            job.model,
+            alone,
+            job.training,
+            names,
+            group,
+            params,
+            local,
+            one_epoch,
+            (-2, epoch),
+            velocity,
         )
         finite(f"at home, epoch {epoch + 1}", job.training.rate, [params])
-        if home.every_epoch or epoch == home.epochs - 1:
+        if tuning.every_epoch or epoch == tuning.epochs - 1:
             yield params
 
 
@@ -190,13 +202,13 @@ def _framed(params: Params, counts: Tensor | None) -> Params:
     return {**params, "head.weight": weight, "head.bias": params["head.bias"] * scale}
 
 
-def _prior(job: Job, home: FineTuning, group: Group, carried: NDArray[Any] | None) -> Tensor:
+def _prior(job: Job, tuning: FineTuning, group: Group, carried: NDArray[Any] | None) -> Tensor:
     """T·log p_k(c) of each client, less what the scores already carry; k×C."""
     shape = (len(group.clients), job.spec.classes)
     counts = torch.zeros(shape)
     for row, client in zip(counts, group.clients, strict=True):
         row += torch.from_numpy(np.bincount(client.y, minlength=shape[1]))
-    mass = torch.where(counts > 0, counts + home.smoothing, 1.0)  # absent: whatever is finite
+    mass = torch.where(counts > 0, counts + tuning.smoothing, 1.0)  # absent: whatever is finite
     logs = torch.log(mass / (mass * (counts > 0)).sum(dim=1, keepdim=True))
     if carried is not None:
         logs -= torch.from_numpy(np.asarray(carried, np.float32))
@@ -218,9 +230,9 @@ class Tested:
         outside: Samples = none
         if "outside/labels" in arrays:
             outside = ArraySamples(arrays["outside/features"], arrays["outside/labels"])
-        own = none if client.test is None else client.test
+        test = none if client.test is None else client.test
         present = np.isin(classes, client.samples.labels)
-        return cls(_placed(own, classes), _placed(outside, classes), present)
+        return cls(_placed(test, classes), _placed(outside, classes), present)
 
     @property
     def sizes(self) -> NDArray[np.float64]:
@@ -242,9 +254,9 @@ class Tested:
 def _placed(samples: Samples, classes: NDArray[Any]) -> Samples:
     """With the places of their labels; a class that nobody trained on is a mistake, at −1."""
     labels = samples.labels
-    known = np.isin(labels, classes)
+    present = np.isin(labels, classes)
     at = np.full(len(labels), -1)
-    at[known] = positions(labels[known], classes)
+    at[present] = positions(labels[present], classes)
     return samples.relabelled(at)
 
 
@@ -252,10 +264,14 @@ def predicted(
     job: Job, params: Params, samples: Samples, mask: Tensor | float = 0.0
 ) -> NDArray[np.int64]:
     """The position of the highest logit, for each sample; parameters with an axis of 1."""
-    found = []
+    if job.model.stride is not None:
+        raise HeadstartError(
+            f"network: expected one that gives a class per image, got {job.spec.network} for masks"
+        )
+    labels = []
     with torch.no_grad():
         for part in blocks(samples, _BLOCK, _NUMBERS):
             x = job.model.inputs(samples.read(part)[0])[None]
             logits = job.model.logits(params, job.model.features(params, x)) + mask
-            found.append(logits[0].argmax(dim=1).numpy())
-    return np.concatenate([np.zeros(0, np.int64), *found])
+            labels.append(logits[0].argmax(dim=1).numpy())
+    return np.concatenate([np.zeros(0, np.int64), *labels])

@@ -88,6 +88,7 @@ class State:
 
 
 def begin(job: Job, params: Mapping[str, NDArray[Any]]) -> State:
+    """Return the state before round 1; refuse parameters that do not fit the model."""
     for name, shape in job.model.shapes.items():
         if name not in params or params[name].shape != shape:
             got = params[name].shape if name in params else "none"
@@ -123,6 +124,7 @@ def one_round(
     state: State,
     samples: Arrays | None = None,
 ) -> State:
+    """Run one round with a cohort of the plan and return the state after it."""
     recipe, names, shapes = job.recipe, job.names, job.model.shapes
     slower = plan.drop ** sum(state.round >= at for at in plan.drops)
     if slower != 1:
@@ -134,15 +136,15 @@ def one_round(
         arrays = steps.broadcast(job, state.params, {}, classes)
         full = federation.total(steps.full_gradient(job, state.round), arrays, cohort)
         up, down = up + full.up, down + full.down
-        asked = full.statistic
-        mean = asked.vector("gradient") / _some(asked.number("clients"))
+        gradients = full.statistic
+        mean = gradients.vector("gradient") / _some(gradients.number("clients"))
         server["gradient"] = only(shaped(mean, names.shared, shapes), names.steered)
     arrays = steps.broadcast(job, state.params, only(server, recipe.broadcast_state), classes)
     watch = plan.patience > 0
     asked_for = {**arrays, **(samples or {})}
     answer = federation.total(steps.update(job, state.round, watch=watch), asked_for, cohort)
-    found = answer.statistic
-    mean, sums, loss = _sums(job, found, server.get("gradient"), len(clients))
+    total = answer.statistic
+    mean, sums, loss = _sums(job, total, server.get("gradient"), len(clients))
     moved, kept = recipe.server.step(only(state.params, names.steered), server, sums)
     others = [name for name in names.shared if name not in moved]
     averaged = add(only(state.params, others), mean)  # running statistics, whatever the server does
@@ -162,12 +164,12 @@ def one_round(
         state.round + 1 if better else state.best_round,
         up + answer.up,
         down + answer.down,
-        means(found.number) if samples else None,
+        means(total.number) if samples else None,
     )
 
 
 def _sums(
-    job: Job, answer: Vectors, asked: Tree | None, clients: int
+    job: Job, answer: Vectors, gradient: Tree | None, clients: int
 ) -> tuple[Tree, RoundAggregate, float]:
     """The mean difference of all that is shared, what the server's step sees, and the loss."""
     names, shapes = job.names, job.model.shapes
@@ -177,8 +179,8 @@ def _sums(
         kind: only(shaped(answer.vector(kind), names.shared, shapes), names.steered)
         for kind in job.recipe.extra_names
     }
-    if asked is not None:
-        extra["gradient"] = asked
+    if gradient is not None:
+        extra["gradient"] = gradient
     mean = shaped(answer.vector("update") / weight, names.shared, shapes)
     steered = only(mean, names.steered)
     return mean, RoundAggregate(steered, squares, extra, int(count), clients), loss / count

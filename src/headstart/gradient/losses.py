@@ -28,18 +28,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headstart.gradient.pixel_losses import with_auxiliary
 from headstart.gradient.recipe import Term
 
+OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon")  # that masks, or no labels, are enough for
 _LEAST = 1e-6  # a shorter vector has no direction
 
 _FEW = 24  # classes
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Of a dense network: how many cells an image has, down and across, the scores of auxiliary
+    heads (b×C×…), and the share of pixels that a loss is the mean of."""
+
+    grid: tuple[int, int]
+    auxiliary: tuple[Tensor, ...] = ()
+    hardest: float | None = None
+
+
+@dataclass(frozen=True)
 class Seen:
     """A batch through a model: features f k×b×d, scores z k×b×C (before a mask), head rows v k×C×d.
 
-    An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds.
+    An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds. Of a
+    dense network (`cells`) b images are b·h·w features and scores, and labels are masks k×b×H×W.
     """
 
     features: Tensor
@@ -51,6 +64,7 @@ class Seen:
     mask: Tensor | float = 0.0
     through_received: Seen | None = None  # the same batch through the received model
     last: Seen | None = None  # through the client's own last one
+    cells: Cells | None = None
 
     @property
     def logits(self) -> Tensor:
@@ -74,8 +88,17 @@ class Seen:
         return unit(self.features) @ unit(self.rows).transpose(1, 2)
 
     def mean(self, each: Tensor) -> Tensor:
-        """Of k×b values, weighted; summed over clients."""
+        """Of k×b values, weighted; summed over clients. Of cells, the mean of each image's."""
+        if self.cells is not None:
+            each = each.reshape(*self.weights.shape, -1).mean(dim=2)
         return (each * self.weights).sum()
+
+    def maps(self) -> Tensor:
+        """The logits of a client's cells as images have them, b×C×h×w."""
+        if self.cells is None:
+            raise ValueError("a loss of pixels needs a dense network")
+        images = self.weights.shape[1]
+        return self.logits[0].reshape(images, *self.cells.grid, -1).permute(0, 3, 1, 2)
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -95,6 +118,11 @@ def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def cross_entropy(seen: Seen, term: Term) -> Tensor:
+    """Return the weighted cross-entropy of the logits, of pixels where the network is dense."""
+    if seen.cells is not None:
+        cells = seen.cells
+        each = with_auxiliary(seen.maps(), cells.auxiliary, seen.labels[0], cells.hardest)
+        return (each * seen.weights[0]).sum()
     return _softmax_loss(seen.logits, seen.labels, seen.weights)
 
 
@@ -114,18 +142,21 @@ def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tens
 
 
 def dot_regression(seen: Seen, term: Term) -> Tensor:
+    """Return ½(cos(z, w_y) − 1)² for features z and the head's row w_y of their class."""
     rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
-    own = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
-    cosine = (unit(seen.features) * own).sum(dim=-1)
+    class_rows = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
+    cosine = (unit(seen.features) * class_rows).sum(dim=-1)
     return seen.mean((cosine - 1).square() / 2)
 
 
 def sphere(seen: Seen, term: Term) -> Tensor:
+    """Return the squared error of scaled cosine logits against one-hot labels."""
     wanted = F.one_hot(seen.labels, seen.rows.shape[1])
     return seen.mean((term.scale * seen.cosines() - wanted).square().mean(dim=-1))
 
 
 def balanced(seen: Seen, term: Term) -> Tensor:
+    """Return the cross-entropy of scaled cosines plus γ·log of the client's class frequencies."""
     prior = torch.log(seen.held**term.gamma)[:, None]  # −∞: a class that the client lacks (γ > 0)
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
 
@@ -136,6 +167,7 @@ def frequencies(counts: Tensor) -> Tensor:
 
 
 def scaled(seen: Seen, term: Term) -> Tensor:
+    """Return the cross-entropy of scores scaled by the client's relative class frequencies."""
     logits = seen.scores * frequencies(seen.held)[:, None]
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
@@ -148,24 +180,29 @@ def _divergence(seen: Seen, term: Term, scores: Tensor, received: Tensor) -> Ten
 
 
 def kd(seen: Seen, term: Term) -> Tensor:
+    """Return the distillation loss τ²·KL(received ‖ local) over all classes."""
     return _divergence(seen, term, seen.scores, seen.received.scores)
 
 
 def ntd(seen: Seen, term: Term) -> Tensor:
+    """Return the distillation loss over the classes that are not the true one."""
     true = F.one_hot(seen.labels, seen.scores.shape[2]).bool()
     both = (part.masked_fill(true, -torch.inf) for part in (seen.scores, seen.received.scores))
     return _divergence(seen, term, *both)
 
 
 def ld(seen: Seen, term: Term) -> Tensor:
+    """Return the squared distance between the received and the local model's scores."""
     return seen.mean((seen.scores - seen.received.scores).square().sum(dim=-1))
 
 
 def fd(seen: Seen, term: Term) -> Tensor:
+    """Return the mean squared distance between the received and the local model's features."""
     return seen.mean((seen.features - seen.received.features).square().mean(dim=-1))
 
 
 def moon(seen: Seen, term: Term) -> Tensor:
+    """Return MOON's contrastive loss: near the received model's features, far from the last's."""
     ours, last = unit(seen.features), seen.last or seen.received
     near, far = (
         (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)

@@ -4,6 +4,9 @@ logits = (φ(x)·Wᵀ + b)/T, or of random features of φ(x), through which grad
 come from a seed and never move. Parameters are named arrays: `head.weight`, `head.bias`, and the
 extractor's own names under `extractor.`. On a client each has a leading axis, the clients trained
 together: features take any number of clients, an extractor one at a time.
+
+A dense network gives features per cell: b images are b·h·w samples to the head, in the order of
+images, rows and columns. Labels are then masks, b×H×W; scores are enlarged to them in the loss.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from torch import Tensor
 
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.errors import DataError, HeadstartError
-from headstart.gradient.checks import whole
-from headstart.gradient.losses import Seen
+from headstart.gradient.checks import share, whole
+from headstart.gradient.losses import OF_CELLS, Cells, Seen
 from headstart.gradient.networks import module_of, scaling
 from headstart.gradient.objectives import LOSSES, references_of
 from headstart.gradient.product import Product
@@ -47,7 +50,8 @@ class Spec:
 
     `network`: a name, or None for features; `batch_norm`: its running statistics stay as they are
     ("frozen"), are averaged with the model, or stay with each client ("local"). `dimension`: what
-    the head takes, so that of random features where there are any.
+    the head takes, so that of random features where there are any. `hardest`: of a dense network,
+    the share of each image's pixels that its loss is the mean of; None: all that are labelled.
     """
 
     classes: int
@@ -56,12 +60,15 @@ class Spec:
     temperature: float = 1.0
     batch_norm: Policy = "frozen"
     feature_map: tuple[int, float, int] | None = None  # of random features
+    hardest: float | None = None
 
     def __post_init__(self) -> None:
         whole("classes", self.classes)
         whole("dimension", self.dimension)
         number("temperature", self.temperature, strict=True)
         choice("batch_norm", self.batch_norm, POLICIES)
+        if self.hardest is not None:
+            share("hardest", self.hardest)
         mapped = self.feature_map[0] if self.feature_map else self.dimension
         if mapped != self.dimension:
             raise HeadstartError(
@@ -69,7 +76,8 @@ class Spec:
             )
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what is as usual, so that a message says no more than it did."""
+        return {name: value for name, value in asdict(self).items() if name != "hardest" or value}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Spec:
@@ -105,7 +113,11 @@ class Model:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.module = module_of(spec.network) if spec.network else None
+        self.stride = NETWORKS[spec.network].stride if spec.network else None
+        if spec.hardest is not None and self.stride is None:
+            raise HeadstartError(f"hardest: expected a dense network, got {spec.network}")
+        heads = spec.classes if self.stride else None  # auxiliary ones are of these classes
+        self.module = module_of(spec.network, heads) if spec.network else None
         self.scaling = scaling(spec.network) if spec.network else None
         self.map = RandomFeatures(*spec.feature_map) if spec.feature_map else None
         self.extracted_dimension = (
@@ -116,10 +128,10 @@ class Model:
                 f"dimension: expected {self.extracted_dimension} for {spec.network}, "
                 f"got {spec.dimension}"
             )
-        own = dict(self.module.named_parameters()) if self.module else {}
+        parameters = dict(self.module.named_parameters()) if self.module else {}
         kept = dict(self.module.named_buffers()) if self.module else {}
         self.shapes: dict[str, tuple[int, ...]] = {
-            f"extractor.{name}": tuple(tensor.shape) for name, tensor in own.items()
+            f"extractor.{name}": tuple(tensor.shape) for name, tensor in parameters.items()
         }
         self.statistics = {
             f"extractor.{name}": tuple(tensor.shape)
@@ -131,6 +143,13 @@ class Model:
             "head.weight": (spec.classes, spec.dimension),
             "head.bias": (spec.classes,),
         }
+
+    @functools.cached_property
+    def draws(self) -> bool:
+        """Whether training draws numbers of its own: the network has dropout."""
+        return self.module is not None and any(
+            isinstance(part, torch.nn.Dropout) for part in self.module.modules()
+        )
 
     @property
     def together(self) -> bool:
@@ -184,29 +203,57 @@ class Model:
 
     def features(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
         """What the head takes, k×b×d: φ(x), or random features of it."""
-        found = self.extracted(params, x, training)
-        return found if self.module is None or self.map is None else mapped(self.map, found)
+        features = self.extracted(params, x, training)
+        return features if self.module is None or self.map is None else mapped(self.map, features)
 
     def extracted(self, params: Mapping[str, Tensor], x: Tensor, training: bool = False) -> Tensor:
-        """φ(x), k×b×d; a batch of one has no statistics of its own, it takes the running ones."""
+        """φ(x), k×b×d; a batch of one has no statistics of its own, it takes the running ones.
+
+        Of a dense network, k×(b·h·w)×d.
+        """
         if self.module is None or self.scaling is None:
             return x
-        own = {
+        if self.stride is not None:
+            return _rows(self._called(params, x, training))
+        features: Tensor = self._called(params, x, training)
+        if features.shape != (x.shape[1], self.extracted_dimension):
+            raise HeadstartError(
+                f"network: expected {self.spec.network} to give {self.extracted_dimension} "
+                f"features per sample, got an array of {tuple(features.shape)} for {x.shape[1]}"
+            )
+        return features[None]
+
+    def _called(self, params: Mapping[str, Tensor], x: Tensor, training: bool, **how: Any) -> Any:
+        """The network on the images of one client, in the mode that its batch norm wants."""
+        assert self.module is not None
+        self.module.train(training and self.spec.batch_norm != "frozen" and x.shape[1] > 1)
+        return self.call(params, x[0], **how)
+
+    def call(self, params: Mapping[str, Tensor], images: Tensor, **how: Any) -> Any:
+        """The network on images, in the mode that it is in; bytes are normalized as it wants."""
+        assert self.module is not None
+        assert self.scaling is not None
+        tensors = {
             name.removeprefix("extractor."): params[name][0]
             for name in self.shapes
             if name.startswith("extractor.")
         }
-        self.module.train(training and self.spec.batch_norm != "frozen" and x.shape[1] > 1)
-        images, (mean, std) = x[0], self.scaling
+        mean, std = self.scaling
         if images.dtype == torch.uint8:
             images = (images.float().div_(255) - mean) / std
-        found: Tensor = torch.func.functional_call(self.module, own, (images,))
-        if found.shape != (len(images), self.extracted_dimension):
-            raise HeadstartError(
-                f"network: expected {self.spec.network} to give {self.extracted_dimension} "
-                f"features per sample, got an array of {tuple(found.shape)} for {len(images)}"
-            )
-        return found[None]
+        return torch.func.functional_call(self.module, tensors, (images,), how)
+
+    def cells(
+        self, params: Mapping[str, Tensor], x: Tensor, training: bool = False
+    ) -> tuple[Tensor, tuple[int, int], tuple[Tensor, ...]]:
+        """φ(x) of a dense network, k×(b·h·w)×d; h and w; in training also the auxiliary scores."""
+        helped = training and bool(len(getattr(self.module, "auxiliary", ())))
+        made = self._called(params, x, training, **({"auxiliary": True} if helped else {}))
+        cells, auxiliary = made if helped else (made, ())
+        features = _rows(cells)
+        if self.map is not None:
+            features = mapped(self.map, features)
+        return features, (cells.shape[2], cells.shape[3]), tuple(auxiliary)
 
     def logits(self, params: Mapping[str, Tensor], features: Tensor) -> Tensor:
         weight, bias = params["head.weight"], params["head.bias"]
@@ -217,10 +264,30 @@ class Model:
 
     def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Seen:
         """A batch through the model, as losses look at it."""
+        if self.stride is not None:
+            return self._seen_cells(params, batch, training)
         features = self.features(params, batch.x, training)
         scores = self.logits(params, features)
         rows = params["head.weight"]
         return Seen(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
+
+    def _seen_cells(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+        if batch.y.ndim != 4:
+            raise HeadstartError(
+                f"network: {self.spec.network} gives features per cell; "
+                "expected images with masks, got a label per image"
+            )
+        features, grid, auxiliary = self.cells(params, batch.x, training)
+        return Seen(
+            features,
+            self.logits(params, features),
+            params["head.weight"],
+            batch.y,
+            batch.weights,
+            batch.counts,
+            batch.mask,
+            cells=Cells(grid, auxiliary, self.spec.hardest),
+        )
 
     def value(
         self,
@@ -231,16 +298,29 @@ class Model:
         training: bool = False,
     ) -> Tensor:
         """Of an objective on a batch, summed over clients; `local` knows its terms' models."""
+        self._check_pixels(objective)
         seen = self.seen(params, batch, training)
         others = references_of(objective)
         if others and local:
             with torch.no_grad():
                 received = {**params, **local.received}
                 last = {**received, **local.memory.get("last", {})}
-                models = [self._beside(one, batch, training) for one in (received, last)[:others]]
+                models = [
+                    self._beside(reference, batch, training)
+                    for reference in (received, last)[:others]
+                ]
             seen = replace(seen, through_received=models[0], last=models[-1])
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()
+
+    def _check_pixels(self, objective: Objective) -> None:
+        """Losses that look at a label per sample do not know masks."""
+        wrong = [term.name for term in objective if self.stride and term.name not in OF_CELLS]
+        if wrong:
+            raise HeadstartError(
+                f"{wrong[0]}: expected one of {', '.join(OF_CELLS)} for {self.spec.network}, "
+                f"whose labels are masks"
+            )
 
     def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
         """Another model on the same batch, normalized the same way; its statistics stay."""
@@ -263,7 +343,7 @@ class Model:
         """
         moving, first = tuple(moving), LOSSES[objective[0].name]
         deep = not all(name.startswith("head.") for name in moving)
-        if first.slope and len(objective) == 1 and not deep:
+        if first.slope and len(objective) == 1 and not deep and self.stride is None:
             with torch.no_grad():
                 features = self.features(params, batch.x)
                 logits = batch.masked(self.logits(params, features))
@@ -280,6 +360,11 @@ class Model:
                 return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
             slopes = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
         return dict(zip(moving, slopes, strict=True))
+
+
+def _rows(cells: Tensor) -> Tensor:
+    """b×d×h×w as 1×(b·h·w)×d."""
+    return cells.permute(0, 2, 3, 1).flatten(0, 2)[None]
 
 
 @dataclass(frozen=True)

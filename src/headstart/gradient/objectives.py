@@ -53,8 +53,8 @@ class _Equation:
 
     def __call__(self, *batch: Any) -> Tensor:
         losses = importlib.import_module("headstart.gradient.losses")
-        found: Tensor = getattr(losses, self.name)(*batch)
-        return found
+        values: Tensor = getattr(losses, self.name)(*batch)
+        return values
 
 
 def _ours(name: str, *, slope: bool = False, references: int = 0, **usual: float) -> Loss:
@@ -114,5 +114,5 @@ def references_of(objective: Iterable[Term]) -> int:
 def term_names() -> tuple[str, ...]:
     """What `term=…` may say."""
     every = LOSSES.entries()
-    held = [one.name for one in every if one.thing is None or one.thing.references]
+    held = [entry.name for entry in every if entry.thing is None or entry.thing.references]
     return ("none", "prox", *held)

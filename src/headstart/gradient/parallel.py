@@ -35,5 +35,5 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
     What a thread uses of MKL and OpenMP is said in the thread itself.
     """
-    one = functools.partial(torch.set_num_threads, 1)
-    return ThreadPoolExecutor(threads, "headstart-lane", initializer=one)
+    single_thread = functools.partial(torch.set_num_threads, 1)
+    return ThreadPoolExecutor(threads, "headstart-lane", initializer=single_thread)

@@ -48,6 +48,7 @@ class Product:
 
 
 def whole(array: Tensor | Product) -> Tensor:
+    """Return the tensor itself, multiplied out if it is a product."""
     return array.whole() if isinstance(array, Product) else array
 
 

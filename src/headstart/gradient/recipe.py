@@ -6,6 +6,7 @@ A client of round t receives the model θᵗ, trains it for a few passes over it
     objective     what is descended on a batch: losses and terms, weighted
     trains        the only part that it trains, where the other stays as it is
     personal      the part of the model that stays with each client
+    batch_norm    "local": so do the running statistics of batch norm, whatever the model says
     passes        which parts move, in which order
     correct       from the gradient to the step
     memory        what a client keeps between rounds, and how it begins
@@ -154,15 +155,19 @@ class Average:
 
 
 def plain(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
+    """Return the gradient as it is: the correction of plain SGD."""
     return gradient(params)
 
 
 def nothing(end: LocalResult) -> dict[str, Tree]:
+    """Return no arrays: a method that remembers or sends nothing more."""
     return {}
 
 
 @dataclass(frozen=True)
 class Recipe:
+    """What a method changes of FedAvg; every field has FedAvg's value as its default."""
+
     objective: Objective = CROSS_ENTROPY
     trains: Part | None = None
     directions: bool = False  # a head counts by the directions of its rows alone
@@ -170,6 +175,7 @@ class Recipe:
     rate: float = 0.1  # the learning rate from nothing, for who does not give one
     inner_rates: Mapping[str, float] = field(default_factory=dict)  # settings that are rates too
     personal: Part | None = None
+    batch_norm: Literal["local"] | None = None
     passes: tuple[Pass, ...] = (Pass(),)
     correct: Correction = plain
     proximal_weight: float = 0.0  # of the Prox term in it, with which clients fine-tune locally

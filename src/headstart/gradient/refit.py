@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart import heads
-from headstart.data.samples import ArraySamples, Samples
+from headstart.data.samples import ArraySamples, Samples, block_size
 from headstart.errors import DataError
 from headstart.federation import promises
 from headstart.federation.protocol import (
@@ -48,7 +48,7 @@ from headstart.statistics.parts import Gram
 from headstart.statistics.vectors import Vectors
 from headstart.statistics.wire import Limits
 
-_BLOCK = 256  # samples through the network at a time
+_BLOCK, _NUMBERS = 256, 2**20  # samples through the network at a time, and the numbers in them
 ACCEPTED = "accepted"
 
 
@@ -72,14 +72,15 @@ def features_of(
     if model.module is None:
         return np.asarray(samples.read()[0], np.float32)
     received = tensors({name: params[name] for name in model.part("extractor")})
-    found = [np.zeros((0, model.extracted_dimension), np.float32)]
+    features = [np.zeros((0, model.extracted_dimension), np.float32)]
+    size = block_size(samples, _BLOCK, _NUMBERS)
     with torch.no_grad():
-        for at in range(0, len(samples), _BLOCK):
-            block, _ = samples.read(slice(at, at + _BLOCK))
-            filled = np.concatenate([block, np.repeat(block[:1], _BLOCK - len(block), axis=0)])
+        for at in range(0, len(samples), size):
+            block, _ = samples.read(slice(at, at + size))
+            filled = np.concatenate([block, np.repeat(block[:1], size - len(block), axis=0)])
             made = model.extracted(received, model.inputs(filled)[None])[0]
-            found.append(made[: len(block)].numpy())
-    return np.concatenate(found)
+            features.append(made[: len(block)].numpy())
+    return np.concatenate(features)
 
 
 # A client's features by the last network it looked through: several steps ask for the same ones.
@@ -114,16 +115,16 @@ def _through(
 def refit(spec: Spec, head: Any, round_: int) -> Step:
     """Ask by what a head's statistic, through the broadcast extractor, differs from its last."""
     can_refit(head)
-    asked = {"head": heads.name_of(head), "settings": settings(head), "round": round_}
-    return through(Step("refit", asked), spec.plain())
+    params = {"head": heads.name_of(head), "settings": settings(head), "round": round_}
+    return through(Step("refit", params), spec.plain())
 
 
 def can_refit(head: Any) -> None:
     """Refuse a head that is not solved from A, B and g alone."""
     if head.statistic is Moments:
         return
-    one = head.measure(np.zeros((1, 1)), [0]) if head.statistic is ClassSums else None
-    if one is None or set(one.tables) != {"sums"}:
+    sample = head.measure(np.zeros((1, 1)), [0]) if head.statistic is ClassSums else None
+    if sample is None or set(sample.tables) != {"sums"}:
         raise DataError(f"refit: expected a head of sums of features, got {head.name}")
 
 
@@ -136,8 +137,8 @@ class RunningTotal:
 
     def broadcast(self, cohort: Iterable[str]) -> dict[str, NDArray[np.int64]]:
         """The tags that a cohort needs, in an order that names nobody."""
-        known = sorted(self.tags[name] for name in cohort if name in self.tags)
-        return {ACCEPTED: np.array(known, np.int64)}
+        tags = sorted(self.tags[name] for name in cohort if name in self.tags)
+        return {ACCEPTED: np.array(tags, np.int64)}
 
     def accepted(self, answers: Iterable[Answer]) -> RunningTotal:
         """With these answers, each one client's."""

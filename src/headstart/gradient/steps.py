@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -60,7 +60,9 @@ class Job:
 
     def __post_init__(self) -> None:
         choice("train", self.train, PARTS)
-        _ = self.recipe  # refuses what it does not know
+        policy = self.recipe.batch_norm  # refuses a method that it does not know
+        if policy is not None and policy != self.spec.batch_norm:
+            object.__setattr__(self, "spec", replace(self.spec, batch_norm=policy))
 
     @functools.cached_property
     def plain(self) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def broadcast(
     server: Mapping[str, Mapping[str, Any]],
     classes: NDArray[Any],
 ) -> dict[str, NDArray[Any]]:
+    """Return the arrays that clients of a round receive; refuse other classes than the model's."""
     names = job.names
     if len(classes) != job.spec.classes:
         raise HeadstartError(
@@ -229,7 +232,7 @@ def _square(array: Tensor) -> float:
 
 
 def _sent(answers: Sequence[Vectors]) -> Vectors:
-    """Their sum, at the four bytes a number that a client sends."""
+    """Their sum, at the four bytes per number that a client sends."""
     total = Vectors.total(answers)
     return Vectors(total.vectors.astype(np.float32), total.numbers, total.rows, total.names)
 
@@ -244,7 +247,7 @@ def _sum(tree: Mapping[str, Tensor], weights: Tensor | None = None) -> NDArray[n
     """Over clients, weighted, as a vector."""
     rows = [array.flatten(1) for array in tree.values()]
     sums = [row.sum(dim=0) if weights is None else weights @ row for row in rows]
-    return np.concatenate([np.zeros(0, np.float32), *(one.numpy() for one in sums)])
+    return np.concatenate([np.zeros(0, np.float32), *(tensor.numpy() for tensor in sums)])
 
 
 def _sloped(params: Mapping[str, Any], arrays: Arrays) -> Check:
@@ -273,9 +276,9 @@ def _gradient(
         for ids, group in groups(job, clients, arrays["classes"]):
             at = {**message.params, **{n: message.params[n].clone() for n in job.model.statistics}}
             for _, batch in group.whole():
-                known = Local(message.params, {}, message.server, job.training.rate)
-                found = job.model.gradient(job.recipe.objective, at, steered, batch, known)
-                row = _sum(each(whole, found))
+                client = Local(message.params, {}, message.server, job.training.rate)
+                gradient = job.model.gradient(job.recipe.objective, at, steered, batch, client)
+                row = _sum(each(whole, gradient))
                 row = np.pad(row, (0, size - len(row)))
                 answers.append(Vectors(row[None], np.zeros(1), *called))
             answers[-1] = Vectors(answers[-1].vectors, np.array([float(len(ids))]), *called)
@@ -302,6 +305,7 @@ def decode_broadcast(job: Job, arrays: Arrays, round_: int) -> Broadcast:
 
 
 def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:
+    """Return arrays as float32 tensors with a leading axis of one client."""
     return {
         name: torch.from_numpy(np.array(array, np.float32))[None] for name, array in tree.items()
     }
@@ -319,7 +323,7 @@ def groups(
 
     In each, the clients with the most samples are first.
     """
-    size = {name: len(own.samples) for name, own in clients.items() if len(own.samples)}
+    size = {name: len(client.samples) for name, client in clients.items() if len(client.samples)}
     order = sorted(size, key=lambda name: -size[name])
     for ids in _dealt(order, size, most if job.model.together else 1, job.training.batch):
         yield ids, Group([training_set(job, clients[name], classes, oll=oll) for name in ids])
@@ -354,6 +358,8 @@ def training_set(
     kept = _KEPT.get(client)
     if kept and kept[0] is job.model.spec and kept[1] is classes and not oll:
         return kept[2]
+    if job.model.stride is not None:
+        return masked_set(job, client, oll=oll)
     y = positions(client.samples.labels, classes)
     mask = None
     if oll:
@@ -365,6 +371,13 @@ def training_set(
     if not oll and _no_copy(samples, client.samples):
         _KEPT[client] = job.model.spec, classes, made
     return made
+
+
+def masked_set(job: Job, client: ClientData, *, oll: bool = False) -> TrainingSet:
+    """Images with masks, which say the places of classes already (−1: void)."""
+    if oll:
+        raise HeadstartError(f"oll: expected a label per image, got masks for {job.spec.network}")
+    return TrainingSet(as_inputs(job.model, client.samples), client.secret or b"")
 
 
 def as_inputs(model: Model, samples: Samples) -> Samples:
@@ -438,9 +451,9 @@ def _recalled(
 
 def _loss(job: Job, group: Group, message: Broadcast) -> float:
     """Σ over clients of the mean loss of the received model on their samples."""
-    known = Local(message.params, {}, message.server, job.training.rate)
+    client = Local(message.params, {}, message.server, job.training.rate)
     values = (
-        job.model.value(job.recipe.objective, message.params, batch, known)
+        job.model.value(job.recipe.objective, message.params, batch, client)
         for _, batch in group.whole()
     )
     return sum(map(float, values))

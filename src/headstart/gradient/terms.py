@@ -60,20 +60,24 @@ def mixed(recipe: Recipe, name: str, beta: float) -> Recipe:
     return with_term(replace(recipe, objective=less), term)
 
 
-def _term_named(said: str) -> str:
+def _term_named(text: str) -> str:
     """The name of a term, however it is written."""
-    if folded(said) in ("none", "prox"):
-        return folded(said)
-    if said not in LOSSES or not LOSSES[said].references:
-        raise HeadstartError(f"term: expected one of {', '.join(term_names())}, got {said!r}")
-    return LOSSES.entry(said).name
+    if folded(text) in ("none", "prox"):
+        return folded(text)
+    if text not in LOSSES or not LOSSES[text].references:
+        raise HeadstartError(f"term: expected one of {', '.join(term_names())}, got {text!r}")
+    return LOSSES.entry(text).name
 
 
 def _pulled(recipe: Recipe, strength: float) -> Recipe:
     """Every pass of it, also those with steps of their own."""
 
-    def nearer(one: Pass) -> Pass:
-        return replace(one, correct=towards_received(strength, one.correct)) if one.correct else one
+    def nearer(each: Pass) -> Pass:
+        return (
+            replace(each, correct=towards_received(strength, each.correct))
+            if each.correct
+            else each
+        )
 
     return replace(
         recipe,
@@ -91,10 +95,10 @@ def towards_received(strength: float, correct: Correction = plain) -> Correction
         def pulled(
             at: Tree, half: int | None = None, of: Objective | None = None
         ) -> dict[str, Any]:
-            found = gradient(at, half, of)
+            step = gradient(at, half, of)
             if of is not None:  # of something else than the objective
-                return found
-            return add(found, minus(only(at, found), local.received), strength)
+                return step
+            return add(step, minus(only(at, step), local.received), strength)
 
         return correct(pulled, params, local)
 

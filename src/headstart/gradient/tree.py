@@ -22,14 +22,17 @@ def add(left: Tree, right: Tree, by: float = 1.0) -> dict[str, Any]:
 
 
 def minus(left: Tree, right: Tree) -> dict[str, Any]:
+    """Return left − right, array by array."""
     return each(lambda a, b: a - b, left, right)
 
 
 def scaled(tree: Tree, by: Any) -> dict[str, Any]:
+    """Return each array times `by`."""
     return each(lambda a: a * by, tree)
 
 
 def zeros(tree: Tree) -> dict[str, Any]:
+    """Return zeros of the same shapes."""
     return each(lambda a: a * 0, tree)
 
 

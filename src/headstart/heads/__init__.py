@@ -20,23 +20,23 @@ _PARTS = ("name", "title", "statistic", "measure", "paper_upload_size", "solve")
 
 def _package() -> dict[str, type[Any]]:
     """The classes of this package that measure on clients and solve on the server."""
-    found = {}
+    by_name = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for thing in vars(module).values():
             named = isinstance(thing, type) and isinstance(getattr(thing, "name", None), str)
             if named and hasattr(thing, "measure") and thing.__module__ == module.__name__:
-                found[thing.name] = thing
-    return found
+                by_name[thing.name] = thing
+    return by_name
 
 
 def _check(name: str, cls: Any) -> None:
     is_class: bool = isinstance(cls, type)
     missing = [part for part in _PARTS if not hasattr(cls, part)]
     if not is_class or missing:
-        said = f"one without {', '.join(missing)}" if is_class else repr(cls)
+        got = f"one without {', '.join(missing)}" if is_class else repr(cls)
         raise HeadstartError(
-            f"head {name}: expected a class with {', '.join(_PARTS)}, got {said:.200}"
+            f"head {name}: expected a class with {', '.join(_PARTS)}, got {got:.200}"
         )
     params = getattr(cls, "__dataclass_params__", None)
     if params is None or not params.frozen:

@@ -39,8 +39,8 @@ class Head(Protocol):
         """Return the statistic of a client's samples; bad features and labels are refused."""
         ...
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        """Return how many numbers the papers count as sent by a client that has `own` of `every`
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        """Return how many numbers the papers count as sent by a client that has `held` of `every`
         classes (4 bytes each)."""
         ...
 
@@ -72,8 +72,8 @@ def require_samples(total: Statistic) -> None:
 
 def number(name: str, value: Any, least: float = 0.0, *, strict: bool = False) -> None:
     """Refuse a parameter that is not a number of at least (or above) `least`."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not known or not (value > least if strict else value >= least) or value == float("inf"):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (value > least if strict else value >= least) or value == float("inf"):
         above = "above" if strict else "of at least"
         raise HeadstartError(f"{name}: expected a number {above} {least:g}, got {value!r}")
 

@@ -41,6 +41,7 @@ class RandomFeatures:
             raise HeadstartError(f"bandwidth: expected a number above 0, got {self.bandwidth!r}")
 
     def settings(self) -> dict[str, Any]:
+        """Return the parameters of the map as plain values."""
         return asdict(self)
 
     def frequencies(self, d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -66,8 +66,8 @@ class Fed3R:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return d * (d + 1) / 2 + d * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return d * (d + 1) / 2 + d * held
 
     def path(self, total: Moments) -> RidgePath:
         """GCV for every λ, from the sums: plain ridge on the total scatter."""
@@ -136,6 +136,7 @@ def _carried(g: np.ndarray, rebalance: float) -> np.ndarray:
 
 
 def check_ridge(ridge: float | str) -> None:
+    """Refuse a λ that is neither a positive number nor "gcv"."""
     if isinstance(ridge, str):
         if ridge != "gcv":
             raise HeadstartError(f"ridge: expected a number or 'gcv', got {ridge!r}")

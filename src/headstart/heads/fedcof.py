@@ -57,8 +57,8 @@ class FedCOF:
         """Refuse rows that its settings do not allow; rows of several clients are theirs alone."""
         found.check_rows(self.means, clients, noisy=self.noise is not None)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return d * own * self.means
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return d * held * self.means
 
     def solve(self, total: ClientMeans) -> LinearHead:
         require_samples(total)

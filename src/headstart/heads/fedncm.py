@@ -30,7 +30,7 @@ class FedNCM:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
         return d * every
 
     def solve(self, total: ClassSums | NoisySums) -> LinearHead:

@@ -41,7 +41,7 @@ class FixedHead(ABC):
         """The counts of the client's classes, nothing of its features."""
         return ClassSums.measure(features, labels, sums=False, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
         return 0
 
     def solve(self, total: ClassSums) -> LinearHead:

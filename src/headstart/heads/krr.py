@@ -39,6 +39,7 @@ class KernelRidge:
         number("per_class", self.per_class, 1)
 
     def fit(self, features: ArrayLike, labels: ArrayLike) -> KernelModel:
+        """Return the model of these samples; a `SolveError` if there are none."""
         z, y = check_samples(features, labels)
         if not len(y):
             raise SolveError("features: expected at least one sample, got none")
@@ -52,6 +53,8 @@ class KernelRidge:
 
 @dataclass(frozen=True, eq=False)
 class KernelModel:
+    """A solved kernel ridge regression: it needs the training samples to predict."""
+
     samples: Array
     coefficients: Array
     classes: Labels

@@ -52,8 +52,8 @@ class LDA:
     ) -> Moments:
         return Moments.measure(features, labels, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return d * (d + 1) / 2 + d * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return d * (d + 1) / 2 + d * held
 
     def solve(self, total: Moments | NoisySums) -> LinearHead:
         if isinstance(total, NoisySums):

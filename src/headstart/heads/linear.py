@@ -107,13 +107,13 @@ class LinearHead:
         With a `leverage`, of the scores that each training sample would have had, left out.
         """
         scores, y = self._scored(features, labels)
-        known = np.isin(y, self.classes)
-        scores, truth = scores[known], np.searchsorted(self.classes, y[known])
+        present = np.isin(y, self.classes)
+        scores, truth = scores[present], np.searchsorted(self.classes, y[present])
         scores = leverage.left_out(scores, truth) if leverage else scores
         scores -= scores.max(axis=1, keepdims=True, initial=-np.inf)
-        own = scores[np.arange(len(truth)), truth].sum()
+        true_scores = scores[np.arange(len(truth)), truth].sum()
         return np.array(
-            [np.log(np.exp(scores / t).sum(axis=1)).sum() - own / t for t in TEMPERATURES]
+            [np.log(np.exp(scores / t).sum(axis=1)).sum() - true_scores / t for t in TEMPERATURES]
         )
 
     def calibrated(self, losses: Array) -> LinearHead:
@@ -226,8 +226,8 @@ class LinearHead:
             raise WireError("shape", f"weights: expected {len(classes)} rows")
         try:
             about = json.loads(arrays["about"].tobytes())
-            known = about["feature_map"]
-            feature_map = RandomFeatures(**known) if known else None
+            map_settings = about["feature_map"]
+            feature_map = RandomFeatures(**map_settings) if map_settings else None
             temperature, provenance = about["temperature"], dict(about["provenance"])
             if temperature is not None and not 0 < temperature < np.inf:
                 raise ValueError(f"temperature is {temperature!r}")

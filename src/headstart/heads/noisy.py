@@ -55,5 +55,5 @@ def refuse_settings(head: Any, *names: str) -> None:
     for name in names:
         usual = type(head).__dataclass_fields__[name].default
         if getattr(head, name) != usual:
-            said = getattr(head, name)
-            raise HeadstartError(f"{name}: expected {usual!r} with noisy sums, got {said!r}")
+            value = getattr(head, name)
+            raise HeadstartError(f"{name}: expected {usual!r} with noisy sums, got {value!r}")

@@ -65,8 +65,8 @@ class Fed3RRandomFeatures:
             feature_map=lambda z: self.feature_map(z, inputs),
         )
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return self.dimension * (self.dimension + 1) / 2 + self.dimension * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return self.dimension * (self.dimension + 1) / 2 + self.dimension * held
 
     @property
     def _ridge_head(self) -> Fed3R:
@@ -74,9 +74,11 @@ class Fed3RRandomFeatures:
         return Fed3R(**shared)
 
     def path(self, total: Moments) -> RidgePath:
+        """Return GCV over λ from the sums of mapped features."""
         return self._ridge_head.path(total)
 
     def leverage(self, total: Moments) -> Leverage:
+        """Return the leverage of mapped features, as Fed3R has it."""
         return self._ridge_head.leverage(total)
 
     def solve(self, total: Moments) -> LinearHead:

@@ -66,8 +66,8 @@ def solve(matrix: Array, rhs: Array, ridge: float) -> Array:
 
 def inverse(matrix: Array, ridge: float) -> Array:
     """(M + λI)⁻¹."""
-    found, _ = scipy.linalg.lapack.dpotri(_factor(matrix, ridge)[0], lower=1)
-    return np.tril(found) + np.tril(found, -1).T
+    lower, _ = scipy.linalg.lapack.dpotri(_factor(matrix, ridge)[0], lower=1)
+    return np.tril(lower) + np.tril(lower, -1).T
 
 
 def _factor(matrix: Array, ridge: float) -> tuple[Array, bool]:

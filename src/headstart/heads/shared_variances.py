@@ -41,8 +41,8 @@ class SharedVariances:
     ) -> ClassSums:
         return ClassSums.measure(features, labels, squares=self.kind, **how)
 
-    def paper_upload_size(self, d: int, own: float, every: int) -> float:
-        return (d + (d if self.kind == "diagonal" else 1)) * own
+    def paper_upload_size(self, d: int, held: float, every: int) -> float:
+        return (d + (d if self.kind == "diagonal" else 1)) * held
 
     def solve(self, total: ClassSums) -> LinearHead:
         require_samples(total)

@@ -95,6 +95,7 @@ class Choice:
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for name, train, test in _data_sets(task.data):
         for seed in range(task.seeds):
@@ -108,7 +109,9 @@ def _data_sets(data: FeatureSets) -> Iterator[tuple[str, FeatureSets, FeatureSet
     Refuses feature sets whose samples are not the same.
     """
     for name in dict.fromkeys(FEATURE_SETS[need].dataset for need in data):
-        sets = {need: one for need, one in data.items() if FEATURE_SETS[need].dataset == name}
+        sets = {
+            need: dataset for need, dataset in data.items() if FEATURE_SETS[need].dataset == name
+        }
         first, *others = sets.values()
         for other in others:
             pairs = ((first.labels, other.labels), (_tested(first), _tested(other)))
@@ -116,8 +119,8 @@ def _data_sets(data: FeatureSets) -> Iterator[tuple[str, FeatureSets, FeatureSet
                 raise DataError(f"{name}: expected the same samples in {' and '.join(sets)}")
         yield (
             name,
-            {need: one.train_part() for need, one in sets.items()},
-            {need: one.test_part() for need, one in sets.items()},
+            {need: dataset.train_part() for need, dataset in sets.items()},
+            {need: dataset.test_part() for need, dataset in sets.items()},
         )
 
 
@@ -158,7 +161,7 @@ class Search:
         linear = self._linear()
         best = max(linear, key=_validation)
         roots = Representation(best.representation.names, "square root")
-        spread = next(one.total for one in linear if one.representation == roots)
+        spread = next(variant.total for variant in linear if variant.representation == roots)
         return max(best, self._random(roots, spread), key=_validation)
 
     def _linear(self) -> list[Choice]:
@@ -245,6 +248,7 @@ def _model(head: Any, total: Any, random: Fed3RRandomFeatures | None) -> Any:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         row, plain = (find_row(rows, what, name) for what in (CHOSEN, PLAIN))

@@ -52,7 +52,7 @@ def describe(data: Dataset) -> str:
 def federation(train: Dataset, split: Partition, seed: int = 0) -> Simulator:
     """Return the clients of a split, without those that hold no sample."""
     return Simulator(
-        {name: ClientData(train.subset(own).samples) for name, own in split.items() if len(own)},
+        {name: ClientData(train.subset(rows).samples) for name, rows in split.items() if len(rows)},
         seed,
     )
 

@@ -119,6 +119,7 @@ PROFILES = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction."""
     results = ResultCollector()
     paper: dict[tuple[str, str], float] = {}
     for done, (name, profile) in enumerate(PROFILES.items(), 1):
@@ -154,7 +155,7 @@ def client_sizes(file: str) -> Ints:
 
 
 def communication(profile: Profile, clients: int) -> dict[str, float]:
-    """The paper's formulas (table 22), 4 bytes a number, in GB over all rounds."""
+    """The paper's formulas (table 22), 4 bytes per number, in GB over all rounds."""
     d, head, sampled = DIMENSION, DIMENSION * profile.classes, profile.rounds * PER_ROUND
     numbers = {
         "Fed3R": clients * (d * (d + 1) / 2 + d * profile.own),
@@ -181,8 +182,8 @@ def compute(profile: Profile, sizes: Ints) -> dict[str, float]:
 
 def messages(profile: Profile, sizes: Ints) -> dict[str, float]:
     """GB that our clients send, each at its own n_k and C_k."""
-    own = classes_held(sizes, profile.own)
-    pairs, times = np.unique(np.stack([sizes, own]), axis=1, return_counts=True)
+    held = classes_held(sizes, profile.own)
+    pairs, times = np.unique(np.stack([sizes, held]), axis=1, return_counts=True)
     sent = {"Fed3R, our message (float32)": 0, "Fed3R, our message (int8)": 0}
     ncm = 0
     for n, classes, count in zip(*pairs.tolist(), times.tolist(), strict=True):
@@ -223,6 +224,7 @@ def sums_bytes(classes: int, d: int) -> int:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in PROFILES:
         pair = [row for row in rows if row.setting == name and "Fed3R, our" in row.what]

@@ -20,6 +20,7 @@ GAIN = "a second mean, 10 clients"
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     jobs = len(CLIENTS) * len(ALPHAS) + len(FEW) * (len(MEANS) - 1)
     for case in cases(task):
@@ -52,12 +53,13 @@ def accuracy(case: Case, clients: int, alpha: float, means: int, seed: int) -> f
 
 
 def _gain(rows: Sequence[Row], name: str) -> Row:
-    one, two = (find_row(rows, _name(10, 0.1, means), name) for means in (1, 2))
-    gains = [b - a for a, b in zip(one.ours, two.ours, strict=True)] if one and two else [0.0]
+    first, two = (find_row(rows, _name(10, 0.1, means), name) for means in (1, 2))
+    gains = [b - a for a, b in zip(first.ours, two.ours, strict=True)] if first and two else [0.0]
     return Row(GAIN, name, 2.6, tuple(gains), "points")
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         few, many = (find_row(rows, _name(clients, 0.1, 1), name) for clients in (10, 100))

@@ -27,6 +27,7 @@ HEADS: dict[str, Any] = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -44,15 +45,17 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         shown = [find_row(rows, what, name) for what in HEADS]
-        one, many, ball, line, full = (shown[i] for i in (0, len(MEANS) - 1, -3, -2, -1))
-        if one and many and ball and line and full:
+        single, many, ball, line, full = (shown[i] for i in (0, len(MEANS) - 1, -3, -2, -1))
+        if single and many and ball and line and full:
             parts.append(
-                f"{name}: {MEANS[-1]} means for 1 give {many.mean - one.mean:+.1f}; FedCOF is "
-                f"{one.mean - ball.mean:+.1f} from spherical, {one.mean - line.mean:+.1f} from "
-                f"diagonal, {one.mean - full.mean:+.1f} from full covariances"
+                f"{name}: {MEANS[-1]} means for 1 give {many.mean - single.mean:+.1f}; FedCOF is "
+                f"{single.mean - ball.mean:+.1f} from spherical, "
+                f"{single.mean - line.mean:+.1f} from "
+                f"diagonal, {single.mean - full.mean:+.1f} from full covariances"
             )
     return "; ".join(parts) + ". The paper: more means help, and FedCOF beats both rivals."
 

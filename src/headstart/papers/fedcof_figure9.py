@@ -15,6 +15,7 @@ CLEAN, COUNT = "true counts", "mean count per class and client"
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     heads = {CLEAN: FedCOF()}
     for kind in NOISES:
         heads |= {f"{kind}, ε = {eps:g}": FedCOF(noise=(kind, eps)) for eps in EPSILONS}
@@ -32,6 +33,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         clean, count = (find_row(rows, what, name) for what in (CLEAN, COUNT))

@@ -26,6 +26,7 @@ HEADS = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for done, case in enumerate(cases(task), 1):
         pooled = Fed3R().measure(case.train.features, case.train.labels)
@@ -36,14 +37,15 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         total, within = (find_row(rows, what, name) for what in list(HEADS)[:2])
         if total and within:
             gain = f"{name}: within − total = {within.mean - total.mean:+.1f}"
-            known = within.paper is not None and total.paper is not None
+            published = within.paper is not None and total.paper is not None
             paper = (within.paper or 0.0) - (total.paper or 0.0)
-            parts.append(f"{gain} (paper {paper:+.1f})" if known else gain)
+            parts.append(f"{gain} (paper {paper:+.1f})" if published else gain)
     return (
         "; ".join(parts) + ". The paper's features are SqueezeNet's, ours MobileNetV2's: compare "
         "the gain, not the accuracy. Nothing is random: one seed."

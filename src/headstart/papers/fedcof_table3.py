@@ -51,12 +51,13 @@ PAPER |= {
 ORACLE = Fed3R(ridge=0.01, scatter="within", shrinkage=0.1)
 
 
-def numbers(head: str, d: int, own: int) -> int:
+def numbers(head: str, d: int, held: int) -> int:
     """What the paper counts for a client with `own` classes: d² for a covariance, d for a mean."""
-    return {"Fed3R": d * d, "FedCOF oracle": own * d * d}.get(head, 0) + d * own
+    return {"Fed3R": d * d, "FedCOF oracle": held * d * d}.get(head, 0) + d * held
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -70,7 +71,7 @@ def run(task: Task) -> list[Row]:
 
 def one_seed(case: Case, seed: int, results: ResultCollector) -> None:
     simulator = fedcof_clients(case, seed)
-    own = [len(np.unique(client.samples.labels)) for client in simulator.data.values()]
+    held = [len(np.unique(client.samples.labels)) for client in simulator.data.values()]
     second = collect(simulator, Fed3R())
     totals: dict[str, tuple[Any, Any, int]] = {
         "Fed3R": (Fed3R(), second.statistic, second.up),
@@ -82,11 +83,11 @@ def one_seed(case: Case, seed: int, results: ResultCollector) -> None:
         totals[name] = (head, answer.statistic, answer.up)
     for name in ("FedNCM", "Fed3R", "FedCOF", "FedCOF oracle"):
         head, total, sent = totals[name]
-        formula = 4 * sum(numbers(name, case.train.dimension, k) for k in own)
+        formula = 4 * sum(numbers(name, case.train.dimension, k) for k in held)
         results.add(name, case.name, case.accuracy(solve_head(head, total)))
         results.add(f"{name}, formula", case.name, formula / MEGABYTE, "MB")
         results.add(f"{name}, sent", case.name, sent / MEGABYTE, "MB")
-    results.add(HELD, case.name, float(np.mean(own)), "classes")
+    results.add(HELD, case.name, float(np.mean(held)), "classes")
     results.add(CAPPED, case.name, capped_classes(case.train.labels, seed), "classes")
 
 

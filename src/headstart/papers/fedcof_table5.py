@@ -32,6 +32,7 @@ HEADS: dict[str, Any] = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         if case.train.domains is None:
@@ -47,6 +48,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     shown = [row for row in (find_row(rows, name, SETTING) for name in HEADS) if row]
     ours = " < ".join(row.what for row in sorted(shown, key=lambda row: row.mean))
     paper = " < ".join(row.what for row in sorted(shown, key=lambda row: row.paper or 0.0))

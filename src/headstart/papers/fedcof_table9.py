@@ -15,6 +15,7 @@ PAPER = {(f"γ = {gamma:g}", "cub200"): paper for gamma, paper in zip(GAMMAS, CU
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -27,6 +28,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     best = [
         max((row for row in rows if row.setting == name), key=lambda row: row.mean)
         for name in settings_of(rows)

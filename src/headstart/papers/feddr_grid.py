@@ -99,9 +99,9 @@ def phrase_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def exact_name(what: str, name: str, known: Iterable[str]) -> str:
+def exact_name(what: str, name: str, choices: Iterable[str]) -> str:
     """Return a name as the table writes it, from any case; refuse one that is not there."""
-    names = {exact.casefold(): exact for exact in known}
+    names = {exact.casefold(): exact for exact in choices}
     if name.casefold() not in names:
         raise HeadstartError(f"{what}: expected one of {', '.join(names.values())}, got {name!r}")
     return names[name.casefold()]
@@ -194,12 +194,12 @@ def _others(root: Path, cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells of earlier commands in this folder that this one has not."""
     if not (root / CELLS).exists():
         return []
-    asked = {cell.folder for cell in cells}
+    folders = {cell.folder for cell in cells}
     try:
         earlier = [Cell(**values) for values in _saved(root / CELLS)]
     except TypeError:
         raise HeadstartError(f"grid: {root / CELLS} is damaged; name a new folder") from None
-    return [cell for cell in earlier if cell.folder not in asked]
+    return [cell for cell in earlier if cell.folder not in folders]
 
 
 def _finished(experiment: Experiment, cell: Cell, path: Path) -> bool:

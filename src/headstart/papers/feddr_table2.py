@@ -25,8 +25,10 @@ class Settings(Study):
         super().__post_init__()
         if self.beta is not None:
             share("beta", self.beta)
-        for field, known in (("algorithms", paper.ALGORITHMS), ("terms", paper.TERMS)):
-            exact = [exact_name(field, name, known) for name in names(field, getattr(self, field))]
+        for field, choices in (("algorithms", paper.ALGORITHMS), ("terms", paper.TERMS)):
+            exact = [
+                exact_name(field, name, choices) for name in names(field, getattr(self, field))
+            ]
             object.__setattr__(self, field, tuple(exact))
 
 

@@ -40,8 +40,8 @@ class Settings(Study):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole("repeats", self.repeats)
-        known = [gradient.METHODS.entry(name).name for name in names("methods", self.methods)]
-        object.__setattr__(self, "methods", tuple(known))
+        canonical = [gradient.METHODS.entry(name).name for name in names("methods", self.methods)]
+        object.__setattr__(self, "methods", tuple(canonical))
 
 
 def run(task: Task) -> list[Row]:
@@ -56,11 +56,11 @@ def run(task: Task) -> list[Row]:
     unit = f"to {times[0].method}"
     return [
         row
-        for one in times
+        for timing in times
         for row in (
-            Row(one.method, SECONDS, None, (one.seconds,), "s"),
-            Row(one.method, unit, one.paper, (one.ratio,), "×"),
-            Row(one.method, f"{FLOPS} {unit}", None, (one.flops,), "×"),
+            Row(timing.method, SECONDS, None, (timing.seconds,), "s"),
+            Row(timing.method, unit, timing.paper, (timing.ratio,), "×"),
+            Row(timing.method, f"{FLOPS} {unit}", None, (timing.flops,), "×"),
         )
     ]
 

@@ -59,12 +59,12 @@ def find(
     set serve all of its feature sets. What is not given is looked for at its usual place.
     """
     paths = _given(reproduction.needs, given)
-    found: dict[str, Dataset | str] = {}
+    datasets: dict[str, Dataset | str] = {}
     for need in reproduction.needs:
         path = paths.get(need) or _usual(need, paths)
         if path is not None:
-            found[need] = path if reproduction.trains else _features(need, path, progress)
-    return found
+            datasets[need] = path if reproduction.trains else _features(need, path, progress)
+    return datasets
 
 
 def data_folder() -> Path:

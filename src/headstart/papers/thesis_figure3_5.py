@@ -26,6 +26,7 @@ PER_CLASS, FACTOR, RIDGE = 40, 1.5, 0.01
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -66,6 +67,7 @@ def at_most(data: Dataset, per_class: int, seed: int) -> Dataset:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         kernel = find_row(rows, _few("kernel ridge"), name)

@@ -29,6 +29,7 @@ PAPER = {(f"α = {alpha:g}, round 10", "cifar100"): 63.2 for alpha in ALPHAS} | 
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -67,6 +68,7 @@ def running(sync: Grouped, bound: float) -> Iterator[Any]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         ends = [r for r in rows if r.setting == name and r.what.endswith(f"round {SHOWN[-1]}")]

@@ -22,6 +22,7 @@ DISTINCT = "distinct totals over all plans"
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -57,13 +58,14 @@ def one_plan(
 
 def _with_paper(row: Row) -> Row:
     """The thesis's rounds: K/κ exactly without replacement, table 3.6 with it."""
-    known = {f"κ = {size}, without replacement: rounds": CLIENTS / size for size, _ in PLANS}
-    known["κ = 10, with replacement: rounds"] = 50.0
-    known[DISTINCT] = 1.0
-    return Row(row.what, row.setting, known.get(row.what), row.ours, row.unit, row.note)
+    published = {f"κ = {size}, without replacement: rounds": CLIENTS / size for size, _ in PLANS}
+    published["κ = 10, with replacement: rounds"] = 50.0
+    published[DISTINCT] = 1.0
+    return Row(row.what, row.setting, published.get(row.what), row.ours, row.unit, row.note)
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         same = find_row(rows, DISTINCT, name)

@@ -44,12 +44,13 @@ def imbalanced(labels: Labels, shares: Sequence[float], seed: int) -> NDArray[np
     kept = []
     for share, group in zip(shares, groups, strict=True):
         for label in group:
-            own = rng.permutation(np.flatnonzero(labels == label))
-            kept.append(own[: max(1, round(share * len(own)))])
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            kept.append(rows[: max(1, round(share * len(rows)))])
     return np.sort(np.concatenate(kept))
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for seed in range(task.seeds):
@@ -66,6 +67,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         gains = []

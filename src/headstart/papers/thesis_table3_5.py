@@ -30,6 +30,7 @@ HEADS: dict[str, Any] = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     results = ResultCollector()
     for case in cases(task):
         for done, (name, head) in enumerate(HEADS.items(), 1):
@@ -40,6 +41,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     parts = []
     for name in settings_of(rows):
         by = {row.what: row.mean for row in rows if row.setting == name}

@@ -30,6 +30,7 @@ ODD = {
 
 
 def run(task: Task) -> list[Row]:
+    """Return the rows of this reproduction, measured on the given data sets."""
     rows = []
     for done, ((clients, size), printed) in enumerate(PAPER.items(), 1):
         rounds = rounds_to_see(clients, size, SHARES)
@@ -42,6 +43,7 @@ def run(task: Task) -> list[Row]:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
+    """Return one sentence on what the rows show."""
     others = [
         row
         for row in rows

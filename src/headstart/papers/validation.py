@@ -55,9 +55,9 @@ def trial(train: Dataset, split: Partition, fraction: float, seed: int) -> Trial
     """Each client holds out a stratified `fraction` of its samples."""
     kept, held = personal_split(split, train.labels, fraction, 1, seed)
     clients = {
-        name: ClientData(train.subset(own).samples, train.subset(rest).samples)
-        for (name, own), (_, rest) in zip(kept.items(), held.items(), strict=True)
-        if len(own)
+        name: ClientData(train.subset(rows).samples, train.subset(rest).samples)
+        for (name, rows), (_, rest) in zip(kept.items(), held.items(), strict=True)
+        if len(rows)
     }
     return Trial(Simulator(clients, seed), federation(train, held, seed))
 

@@ -49,8 +49,8 @@ def local_prior(
 ) -> LinearHead:
     """OLL, and Bayes' rule for the client's own class frequencies."""
     classes, counts = np.unique(_own(head, labels), return_counts=True)
-    own = dict(zip(classes.tolist(), counts.tolist(), strict=True))
-    return head.with_prior(own, smoothing=settings.smoothing)
+    local_counts = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+    return head.with_prior(local_counts, smoothing=settings.smoothing)
 
 
 def residual_ridge(
@@ -61,17 +61,17 @@ def residual_ridge(
     z, y = np.asarray(features), as_labels(labels)
     if len(z) != len(y):
         raise DataError(f"labels: expected one per sample ({len(z)}), got {len(y)}")
-    own = only_local_labels(head, z, y, settings)
+    masked = only_local_labels(head, z, y, settings)
     prior = local_prior(head, z, y, settings)
-    posed = problem(own, prior, z[kept], y[kept], settings.leverage)
+    posed = problem(masked, prior, z[kept], y[kept], settings.leverage)
     return posed.with_mu(choose(posed.candidates()).mu)
 
 
 def _own(head: LinearHead, labels: ArrayLike) -> Labels:
-    own = as_labels(labels)[known(head, labels)]
-    if not len(own):
+    usable = as_labels(labels)[known(head, labels)]
+    if not len(usable):
         raise DataError("labels: expected samples of the head's classes, got none")
-    return own
+    return usable
 
 
 Variant = Callable[[LinearHead, ArrayLike, ArrayLike, Settings], LinearHead]

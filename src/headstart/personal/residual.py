@@ -95,7 +95,7 @@ def choose(candidates: list[Choice]) -> Choice:
     clients); squared error hurts more clients; a bar of two standard errors of the gain leaves
     nearly every CIFAR-100 client as it was.
     """
-    return min(candidates, key=lambda one: (-one.hits, one.loss, -one.mu))
+    return min(candidates, key=lambda candidate: (-candidate.hits, candidate.loss, -candidate.mu))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +111,10 @@ class Problem:
 
     def candidates(self) -> list[Choice]:
         """No change, and every μ of the grid."""
-        found = [self._score(np.inf, self.scores)]
+        candidates = [self._score(np.inf, self.scores)]
         if self.scale > 0:
-            found += [self._score(mu, self._left_out(mu)) for mu in GRID * self.spectrum.unit]
-        return found
+            candidates += [self._score(mu, self._left_out(mu)) for mu in GRID * self.spectrum.unit]
+        return candidates
 
     def with_mu(self, mu: float) -> LinearHead:
         """W* + V/s with the prior; of an infinite μ, the head with prior itself."""
@@ -141,29 +141,29 @@ class Problem:
 
 
 def problem(
-    own: LinearHead, prior: LinearHead, features: ArrayLike, labels: ArrayLike, leverage: Leverage
+    start: LinearHead, prior: LinearHead, features: ArrayLike, labels: ArrayLike, leverage: Leverage
 ) -> Problem:
     """`own`: the head restricted to the client's classes; `prior`: the same with its prior."""
     z, y = np.asarray(features), np.asarray(labels)
-    scores = own.scores(z)  # which checks the features
-    if len(y) != len(scores) or not np.isin(y, own.classes).all():
+    scores = start.scores(z)  # which checks the features
+    if len(y) != len(scores) or not np.isin(y, start.classes).all():
         raise DataError(
-            f"labels: expected one per sample ({len(scores)}), of the head's {len(own.classes)} "
+            f"labels: expected one per sample ({len(scores)}), of the head's {len(start.classes)} "
             f"classes, got {len(y)}"
         )
-    truth = np.searchsorted(own.classes, y)
+    truth = np.searchsorted(start.classes, y)
     plain = leverage.left_out(scores, truth)
-    mapped = np.asarray(own.feature_map(z) if own.feature_map else z, np.float64)
-    wanted = _rows(np.eye(len(own.classes))[truth])
+    mapped = np.asarray(start.feature_map(z) if start.feature_map else z, np.float64)
+    wanted = _rows(np.eye(len(start.classes))[truth])
     given = _rows(plain)
     scale = _scale(wanted, given)
     return Problem(
         prior,
         spectrum(mapped),
-        plain + (prior.bias - own.bias),
+        plain + (prior.bias - start.bias),
         truth,
         wanted - scale * given,
-        scale if len(own.classes) > 1 and len(y) > 1 else 0.0,
+        scale if len(start.classes) > 1 and len(y) > 1 else 0.0,
     )
 
 

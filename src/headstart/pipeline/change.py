@@ -56,10 +56,10 @@ def forget(
     folder, client = RunFolder(Path(path)), readable(client)
     _refuse_private(folder)
     head = folder.head()
-    known = client in folder.strangers() or folder.upload_path(client).exists()
+    recorded = client in folder.strangers() or folder.upload_path(client).exists()
     settled = _settle(folder, head, progress)
     members = folder.members()
-    if client not in members and known and settled:  # a forgetting that was cut short
+    if client not in members and recorded and settled:  # a forgetting that was cut short
         return settled
     if client not in members:
         among = ", ".join(list(members)[:5])

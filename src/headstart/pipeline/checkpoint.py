@@ -66,20 +66,20 @@ class Checkpoint:
             raise HeadstartError(f"checkpoint: cannot read {self.path}: {error}") from None
         if about["run"] != self.run:
             return None
-        found: dict[str, dict[str, NDArray[Any]]] = {}
+        groups: dict[str, dict[str, NDArray[Any]]] = {}
         for key, array in arrays.items():
             kind, place, name = key.split("/", 2)
-            found.setdefault(f"{kind}/{place}", {})[name] = array
+            groups.setdefault(f"{kind}/{place}", {})[name] = array
         state = State(
-            params=found.get("params/0", {}),
-            server={k.split("/", 1)[1]: v for k, v in found.items() if k.startswith("server/")},
-            recent=tuple(found[key] for key in sorted(found) if key.startswith("recent/")),
+            params=groups.get("params/0", {}),
+            server={k.split("/", 1)[1]: v for k, v in groups.items() if k.startswith("server/")},
+            recent=tuple(groups[key] for key in sorted(groups) if key.startswith("recent/")),
             **about["state"],
         )
         running = None
         if about["tags"] is not None:
-            running = RunningTotal(found.get("refit/0", {}).get("vector"), about["tags"])
-        snapshot = found.get("federation/0", {})
+            running = RunningTotal(groups.get("refit/0", {}).get("vector"), about["tags"])
+        snapshot = groups.get("federation/0", {})
         return SavedTraining(about["phase"], state, snapshot, about["made"], running)
 
     def remove(self) -> None:

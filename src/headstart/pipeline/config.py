@@ -51,7 +51,7 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
         sizes[id(node)] = sys.maxsize  # until it is known
         inner = node.value if isinstance(node, yaml.CollectionNode) else ()
         children = itertools.chain.from_iterable(
-            one if isinstance(one, tuple) else (one,) for one in inner
+            part if isinstance(part, tuple) else (part,) for part in inner
         )
         sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in children)
     return sizes[id(node)]
@@ -203,7 +203,7 @@ class RunConfig(BaseModel):
     @classmethod
     def _augmentations(cls, value: Any) -> Any:
         several = value if isinstance(value, (list, tuple)) else [value] if value else []
-        return [{"name": one} if isinstance(one, str) else one for one in several] or None
+        return [{"name": item} if isinstance(item, str) else item for item in several] or None
 
     @field_validator("temperature", mode="before")
     @classmethod
@@ -263,13 +263,13 @@ class RunConfig(BaseModel):
         return self.matched or self.held_out > 0
 
 
-def parsed(said: str | list[Any] | Pipeline) -> Pipeline:
+def parsed(pipeline: str | list[Any] | Pipeline) -> Pipeline:
     """A pipeline, checked against the heads, methods and personalizations that can be named."""
-    made = said if isinstance(said, (str, Pipeline)) else Pipeline.from_plain(said)
+    made = pipeline if isinstance(pipeline, (str, Pipeline)) else Pipeline.from_plain(pipeline)
     try:
         return parse(str(made), heads=heads.HEADS, algorithms=_Kinds())
     except HeadstartError as error:
-        if isinstance(said, str):
+        if isinstance(pipeline, str):
             raise
         # nobody wrote the text that the error points into
         raise HeadstartError(str(error).partition("\n")[0]) from None
@@ -280,8 +280,8 @@ class _Kinds(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         recipe = gradient.make(name)
-        own = recipe.personal or recipe.adapt or "copy" in recipe.memory
-        return "personal" if own else "train"
+        personal = recipe.personal or recipe.adapt or "copy" in recipe.memory
+        return "personal" if personal else "train"
 
     def __iter__(self) -> Iterator[str]:
         return iter(gradient.METHODS)
@@ -290,36 +290,36 @@ class _Kinds(Mapping[str, str]):
         return len(gradient.METHODS)
 
 
-def checked(named: NamedSettings, known: Registry[Any], given: int = 0) -> NamedSettings:
+def checked(named: NamedSettings, registry: Registry[Any], given: int = 0) -> NamedSettings:
     """By the name of the registry; its settings are among its parameters (after `given` ones)."""
-    name = known.entry(named.name).name
-    parameters = list(inspect.signature(known[name]).parameters)[given:]
+    name = registry.entry(named.name).name
+    parameters = list(inspect.signature(registry[name]).parameters)[given:]
     for key in named.settings:
         if key not in parameters:
-            raise ValueError(f"{known.kind}: {name} has no {key!r}{nearest(key, parameters)}")
+            raise ValueError(f"{registry.kind}: {name} has no {key!r}{nearest(key, parameters)}")
     return named.model_copy(update={"name": name})
 
 
-def _checked_augmentations(said: list[NamedSettings]) -> list[NamedSettings]:
+def _checked_augmentations(augmentations: list[NamedSettings]) -> list[NamedSettings]:
     """Each once, with settings that it takes; the domain shift has a key of its own."""
     made: list[NamedSettings] = []
-    for one in said:
-        name = AUGMENTATIONS.entry(one.name, "augment").name
+    for named in augmentations:
+        name = AUGMENTATIONS.entry(named.name, "augment").name
         if name == DomainShift.name:
             raise ValueError(f"augment: {name} is said by its intensity, as in shift: 1.5")
         if name in [other.name for other in made]:
             raise ValueError(f"augment: expected {name} once, got it twice")
-        augment.make(name, one.settings)
-        made.append(one.model_copy(update={"name": name}))
+        augment.make(name, named.settings)
+        made.append(named.model_copy(update={"name": name}))
     return made
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, names: list[str]) -> str:
     """ "; did you mean …?", or what there is."""
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(word, names, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; expected one of {', '.join(known)}"
+    return f"; expected one of {', '.join(names)}"
 
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> RunConfig:
@@ -337,8 +337,8 @@ def read_plain(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise HeadstartError(f"config: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise HeadstartError(f"config: {path} is not YAML: {said}") from None
+        reason = " ".join(str(error).split())
+        raise HeadstartError(f"config: {path} is not YAML: {reason}") from None
     if not isinstance(settings, dict):
         raise HeadstartError(f"config: expected keys and values in {path}, got {settings!r}")
     return settings
@@ -350,6 +350,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def apply_change(settings: dict[str, Any], change: str) -> None:
+    """Apply `key=value` to the settings in place; refuse a text without a key or a '='."""
     key, mark, value = change.partition("=")
     if not mark or not key:
         raise HeadstartError(f"change: expected key=value, got {change!r}")
@@ -371,47 +372,48 @@ def apply_change(settings: dict[str, Any], change: str) -> None:
 
 def make_config(settings: Mapping[str, Any]) -> RunConfig:
     """Checked, or one line that says what is wrong."""
-    known = list(RunConfig.model_fields)
+    fields = list(RunConfig.model_fields)
     for key in settings:
-        if key not in known:
-            raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), known)}")
+        if key not in fields:
+            raise HeadstartError(f"config: unknown key {key!r}{nearest(str(key), fields)}")
     try:
         files = _with_plugins(settings.get("plugins"))
         return RunConfig.model_validate({**settings, "plugins": files})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        said = str(first["msg"]).removeprefix("Value error, ")
-        came = f", got {first['input']!r}" if where and ", got " not in said else ""
-        raise HeadstartError(f"config: {where + ': ' if where else ''}{said}{came}") from None
+        reason = str(first["msg"]).removeprefix("Value error, ")
+        came = f", got {first['input']!r}" if where and ", got " not in reason else ""
+        raise HeadstartError(f"config: {where + ': ' if where else ''}{reason}{came}") from None
 
 
-def _with_plugins(said: Any) -> list[dict[str, str]]:
+def _with_plugins(value: Any) -> list[dict[str, str]]:
     """All plugins of this process, and those that are named here.
 
     A path is loaded: who writes a configuration may name code to run. A path with a digest is what
     a run folder has kept, perhaps somebody else's: it must have been loaded already.
     """
-    for item in said if isinstance(said, list | tuple) else [] if said is None else [said]:
+    for item in value if isinstance(value, list | tuple) else [] if value is None else [value]:
         if isinstance(item, str | Path):
             load_plugin(item)
         elif isinstance(item, Mapping) and set(item) == {"path", "sha256"}:
             require_plugins({str(item["path"]): str(item["sha256"])})
         else:
             raise HeadstartError(f"plugins: expected paths of .py files, got {item!r:.200}")
-    return [{"path": str(one.path), "sha256": one.sha256} for one in plugins()]
+    return [{"path": str(plugin.path), "sha256": plugin.sha256} for plugin in plugins()]
 
 
 def kept_plugins(text: bytes) -> list[PluginFile]:
     """The plugins that a saved configuration names, not loaded; of a damaged one, none."""
     try:
         settings = parse_yaml(text.decode())
-        return [PluginFile.model_validate(one) for one in settings.get("plugins", [])]
+        return [PluginFile.model_validate(item) for item in settings.get("plugins", [])]
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):
         return []
 
 
 def dump_config(config: RunConfig) -> str:
+    """Return the configuration as YAML."""
     settings = config.model_dump(mode="json")
     if not config.plugins:
         del settings["plugins"]

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.cells import CellSamples
 from headstart.data.samples import Samples
 from headstart.errors import StepRefusedError
+from headstart.evaluate import Scores, tested
 from headstart.federation import steps
 from headstart.federation.protocol import Answer, Federation, Step
 from headstart.files import write_bytes
@@ -104,19 +106,19 @@ class Holdings:
         Where clients are private nothing is known.
         """
         samples: dict[str, float] = {}
-        own: dict[str, float] = {}
+        held: dict[str, float] = {}
         shown: dict[Any, int] = {}
         for answer in _counted(federation):
             statistic, members = answer.statistic, len(answer.clients)
             present = statistic.counts > 0
             for name in answer.clients:
                 samples[name] = statistic.samples / members
-                own[name] = float(present.sum())
+                held[name] = float(present.sum())
             counted = zip(statistic.classes.tolist(), statistic.counts.tolist(), strict=True)
             for label, count in counted:
                 shown[label] = shown.get(label, 0) + count
-        known = sorted(label for label, count in shown.items() if count)
-        return cls(np.array(known), np.array([shown[label] for label in known]), samples, own)
+        labels = sorted(label for label, count in shown.items() if count)
+        return cls(np.array(labels), np.array([shown[label] for label in labels]), samples, held)
 
     @property
     def total(self) -> float:
@@ -136,6 +138,8 @@ def _counted(federation: Federation) -> list[Answer]:
 
 @dataclass(eq=False)
 class PipelineContext:
+    """What the phases of one run share: the federation, the settings and what they measure."""
+
     federation: Federation
     config: RunConfig
     test: Samples  # the server's own
@@ -159,6 +163,8 @@ class PipelineContext:
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
         default_factory=lambda: (None, {}), init=False, repr=False
     )
+
+    _scored: tuple[NDArray[Any], Scores] | None = field(default=None, init=False, repr=False)
 
     @functools.cached_property
     def meter(self) -> Meter:
@@ -233,6 +239,9 @@ class PipelineContext:
         """Of the shared model, on the outside test set, if there is one."""
         if not len(self.test):
             return None
+        if state.spec is None and isinstance(self.test, CellSamples):
+            assert state.head is not None
+            return self.scores(state.head).accuracy
         if state.spec is None:
             assert state.head is not None
             right = state.head.predict(self.test.read()[0]) == self.test.labels
@@ -245,12 +254,18 @@ class PipelineContext:
         self.domains = self.images.by_domain(right)
         return float(right.mean())
 
+    def scores(self, head: LinearHead) -> Scores:
+        """Of a head on the outside test set; of scenes, which take their time, the last is kept."""
+        if self._scored is None or self._scored[0] is not head.weights:
+            self._scored = head.weights, tested(head, self.test)
+        return self._scored[1]
+
     @functools.cached_property
     def outside(self) -> dict[str, NDArray[Any]]:
         """Some test samples of known classes, for diagnostics."""
-        known = np.flatnonzero(np.isin(self.test.labels, self.classes))
+        usable = np.flatnonzero(np.isin(self.test.labels, self.classes))
         rng = np.random.default_rng([self.config.seed, 0xD1A6])
-        some = np.sort(rng.permutation(known)[:DIAGNOSED])
+        some = np.sort(rng.permutation(usable)[:DIAGNOSED])
         features, labels = self.test.read(some)
         return {"outside/features": features, "outside/labels": labels}
 

@@ -56,7 +56,8 @@ class Meter:
             from headstart.gradient.flops import extractor_flops
 
             size, images = config.pixels, context.images
-            rows = 6 * BYTES_PER_NUMBER * len(context.federation.clients) * bool(images.table)
+            pairs = 6 * len(context.federation.clients) * bool(images.table)
+            rows = BYTES_PER_NUMBER * (pairs + images.style_numbers)
             return cls(
                 up=images.up,
                 down=images.down,
@@ -97,12 +98,12 @@ class Meter:
         holdings, d = context.holdings, context.dimension
         every = len(holdings.classes)
         for name in cohort:
-            own, samples = holdings.own.get(name, 0.0), holdings.samples.get(name, 0.0)
-            self.formula_up += formula_bytes(head, d, own, every)
-            done = samples * measure_flops(head, d, own, forward)
+            held, samples = holdings.own.get(name, 0.0), holdings.samples.get(name, 0.0)
+            self.formula_up += formula_bytes(head, d, held, every)
+            done = samples * measure_flops(head, d, held, forward)
             self.flops += done
             self.counted += done
-            self.formula_flops += samples * measure_flops(head, d, own, self.forward)
+            self.formula_flops += samples * measure_flops(head, d, held, self.forward)
 
     def trained(self, context: PipelineContext, job: Job, cohort: Sequence[str]) -> None:
         """One round."""
@@ -115,11 +116,11 @@ class Meter:
         forward = self._mapped(context, job, samples)
         shapes = job.model.shapes
         sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-        own = sum(size for name, size in sizes.items() if name.startswith("extractor."))
+        extractor_size = sum(size for name, size in sizes.items() if name.startswith("extractor."))
         what = (job.recipe, job.train, forward, head_flops(job.spec), job.training.epochs)
         self.flops += samples * sample_flops(*what, cached=job.spec.network is None)
         self.formula_flops += samples * formula_flops(*what)
-        traffic = round_bytes(job.recipe, job.train, own, sizes["head.weight"])
+        traffic = round_bytes(job.recipe, job.train, extractor_size, sizes["head.weight"])
         self.formula_up += len(cohort) * traffic.up
 
     def alone(self, context: PipelineContext, job: Job, epochs: int) -> None:
@@ -148,6 +149,10 @@ def _extraction(made: Mapping[str, Any]) -> float:
         return 0.0  # counting needs torch, features in a file do not
     from headstart.gradient.flops import extractor_flops
 
-    side = int(made["preprocess"]["size"])
+    prepared = made["preprocess"]
+    if "cells" in made:  # one pass over an image is shared by its cells
+        height, width = int(prepared["height"]), int(prepared["width"])
+        return extractor_flops(str(made["name"]), (3, height, width)) / (height * width // 64)
+    side = int(prepared["size"])
     views = 1 if made.get("views") is None else 2
     return views * extractor_flops(str(made["name"]), (3, side, side))

@@ -21,6 +21,7 @@ PIPELINES = (
 
 
 def demo_config(clients: int = 50, alpha: float = 0.1, seed: int = 0) -> RunConfig:
+    """Return the demo's configuration: digits over Dirichlet(α) clients."""
     return make_config(
         {
             "data": "digits",

@@ -33,8 +33,8 @@ def findings() -> Iterator[tuple[str, str]]:
         yield f"weights {name}", _weights(reader.weights.find)
     yield "processors", str(os.cpu_count())
     place = Path(os.environ.get("HEADSTART_DATA") or "../shared/data")
-    found = sorted(item.name for item in place.iterdir()) if place.is_dir() else []
-    yield "benchmark data", ", ".join(found) or f"none in {place} (HEADSTART_DATA names a folder)"
+    present = sorted(item.name for item in place.iterdir()) if place.is_dir() else []
+    yield "benchmark data", ", ".join(present) or f"none in {place} (HEADSTART_DATA names a folder)"
 
 
 def _weights(find: Callable[[], Path]) -> str:

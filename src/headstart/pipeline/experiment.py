@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.augment.domain_shift import shifted
+from headstart.data.cells import CellSet
 from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
 from headstart.data.image_samples import ImageReader, ImageSamples
@@ -83,6 +84,11 @@ class Experiment:
                 state.update(part)
         return state.hexdigest()
 
+    def pooled_samples(self) -> Samples:
+        """The same, read when it is needed, in the order of the data."""
+        taken = np.sort(np.concatenate(self.partition.indices))
+        return _picking(self.config, self.train)(taken)
+
     def pooled(self) -> tuple[np.ndarray, np.ndarray]:
         """All that the clients train on, in one place: the comparison a federation cannot make."""
         assert isinstance(self.train, Dataset)
@@ -138,16 +144,16 @@ def prepare(
     if data is not None and config.network:
         raise DataError("network: expected images in files to train on, got features in memory")
     change = None if config.shift is None else functools.partial(_shifted, config)
-    found: Input | None = None
+    source: Input | None = None
     if config.network:
         whole = _images(config, progress, change)
     else:
-        found = data or read_data(config.data, config, progress, change=change)
-        whole = _with_outside(config, found, progress)
+        source = data or read_data(config.data, config, progress, change=change)
+        whole = _with_outside(config, source, progress)
     split = deal(config, whole)
     train, kept = split.train, split.kept
-    if found is not None:  # the features of a network are known when it is
-        config = config.model_copy(update={"bound": lattice_bound(config, train, found.bound)})
+    if source is not None:  # the features of a network are known when it is
+        config = config.model_copy(update={"bound": lattice_bound(config, train, source.bound)})
     clients, test = _held(config, split)
     images = ImageRecord()
     if config.shift is not None:
@@ -162,17 +168,17 @@ def prepare(
         describe(kept, train.labels),
         clients,
         opened(config, clients, test, in_memory=data is not None),
-        None if found is None else found.extractor,
+        None if source is None else source.extractor,
         images,
         whole.test is not None,
     )
 
 
-def _with_outside(config: RunConfig, found: Input, progress: Progress) -> Labelled:
+def _with_outside(config: RunConfig, source: Input, progress: Progress) -> Labelled:
     """With the test samples that the configuration names, through the same extractor."""
     if config.test is None:
-        return found.data
-    return found.data.with_outside(read_data(config.test, config, progress, found.extractor).data)
+        return source.data
+    return source.data.with_outside(read_data(config.test, config, progress, source.extractor).data)
 
 
 def _images(config: RunConfig, progress: Progress, change: Change | None) -> Labelled:
@@ -210,8 +216,8 @@ def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:
     inside, outside = (np.flatnonzero(split.data.test == side) for side in (False, True))
     domains = np.full(len(images), "", "U8")
     domains[outside] = record.test
-    for (name, own), (_, rest) in zip(split.kept.items(), split.held.items(), strict=True):
-        domains[inside[np.concatenate([own, rest])]] = record.clients[name]
+    for (name, kept), (_, rest) in zip(split.kept.items(), split.held.items(), strict=True):
+        domains[inside[np.concatenate([kept, rest])]] = record.clients[name]
     return shifted(images, domains, delta)
 
 
@@ -280,9 +286,12 @@ def make_partition(config: RunConfig, train: Labelled) -> Partition:
             )
         return natural(train.clients)
     make = PARTITIONERS[config.partition.name]
+    labels: Any = train.labels
+    if isinstance(train, CellSet) and config.partition.name == "imbalance":
+        labels = train.shown
     parameters = inspect.signature(make).parameters
     sources: dict[str, Any] = {
-        "labels": train.labels,
+        "labels": labels,
         "n": len(train),
         "ids": train.clients,
         "domains": train.domains,
@@ -322,9 +331,9 @@ def _held(config: RunConfig, split: ClientSplit) -> tuple[dict[str, ClientData],
         own_tests = dict(zip(split.kept.names, like, strict=True))
     pick = test if config.matched else train
     clients = {
-        name: ClientData(train(own), pick(own_tests[name]))
-        for name, own in split.kept.items()
-        if len(own)
+        name: ClientData(train(rows), pick(own_tests[name]))
+        for name, rows in split.kept.items()
+        if len(rows)
     }
     return clients, test(np.arange(len(split.test)))
 
@@ -334,15 +343,17 @@ def _picking(config: RunConfig, data: Labelled) -> Callable[[NDArray[np.int64]],
     if isinstance(data, ImageSet):
         reader = ImageReader(data, pixels_of(config.pixels))
         return lambda rows: ImageSamples(reader, rows, data.labels[rows])
+    if isinstance(data, CellSet):
+        return data.picked
     assert isinstance(data, Dataset)
     return lambda rows: ArraySamples(data.features[rows], data.labels[rows])
 
 
-def lattice_bound(config: RunConfig, train: Labelled, own: float | None) -> float:
+def lattice_bound(config: RunConfig, train: Labelled, source_bound: float | None) -> float:
     """The public bound; "auto" is the extractor's own, or the power of two the features stay in."""
     if config.bound != "auto":
         return float(config.bound)
-    if own is not None:
-        return own
+    if source_bound is not None:
+        return source_bound
     assert isinstance(train, Dataset)
     return bound_for(train.features)

@@ -38,6 +38,8 @@ from headstart.statistics.base import total
 
 @dataclass(frozen=True)
 class RunFolder:
+    """The folder of one run: its settings, uploads, events, model and results."""
+
     path: Path
 
     def create(self, config: RunConfig, data: str) -> None:
@@ -86,8 +88,8 @@ class RunFolder:
             return config
         kept = kept_plugins(self._read("config.yaml"))
         loaded = {plugin.sha256 for plugin in config.plugins}
-        known = all(plugin.sha256 in loaded for plugin in kept)
-        return config.model_copy(update={"plugins": kept}) if known else config
+        all_loaded = all(plugin.sha256 in loaded for plugin in kept)
+        return config.model_copy(update={"plugins": kept}) if all_loaded else config
 
     def check_plugins(self) -> None:
         """Refuse to go on without the plugins that this run began with."""
@@ -225,11 +227,11 @@ class RunFolder:
 
     def _events(self) -> list[dict[str, Any]]:
         """What happened; a line that was cut short is none."""
-        path, found = self.path / "events.jsonl", []
+        path, events = self.path / "events.jsonl", []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return [event for event in found if isinstance(event, dict)]
+                events.append(json.loads(line))
+        return [event for event in events if isinstance(event, dict)]
 
     def client_rows(self) -> list[ClientSummary]:
         """What results.json says of each client; nothing, if it cannot be read."""

@@ -98,8 +98,8 @@ def with_network(context: PipelineContext, state: ModelState, params: Params) ->
 
     spec = context.spec(state.head)
     begun = initial(build(spec), state.head, context.config.seed)
-    own = {name: array for name, array in begun.items() if name.startswith("head.")}
-    return replace(state, spec=spec, params={**params, **own})
+    head_params = {name: array for name, array in begun.items() if name.startswith("head.")}
+    return replace(state, spec=spec, params={**params, **head_params})
 
 
 def made(name: str, settings: dict[str, Any], context: PipelineContext, params: Params) -> Head:
@@ -139,8 +139,8 @@ def calibrated(
     stated = context.config.temperature
     if not isinstance(stated, str):
         return replace(head, temperature=stated)
-    known = leverage if stated == "left-out" else None
-    step, arrays = context.through(steps.calibrate(known), params)
+    mode = leverage if stated == "left-out" else None
+    step, arrays = context.through(steps.calibrate(mode), params)
     broadcast = steps.with_head(head)
     try:
         losses = context.federation.total(step, {**broadcast, **arrays})

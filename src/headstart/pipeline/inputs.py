@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.data.backbones.preprocess import Preprocess
-from headstart.data.datasets import DATASETS, Dataset, load
+from headstart.data.backbones.preprocess import Preprocess, Whole
+from headstart.data.datasets import DATASETS, load
 from headstart.data.delimited import TABLES
 from headstart.data.image_set import CorruptImage
 from headstart.data.images import ImageSet, is_images, load_images
 from headstart.data.sample_set import SampleSet
+from headstart.data.scene_layouts import is_scenes, load_scenes
 from headstart.data.table import OWN_NAMES, Columns
 from headstart.data.texts import load_texts
 from headstart.errors import DataError, HeadstartError, SkippedWarning
@@ -52,7 +53,7 @@ class Extraction:
 class Input:
     """Samples with features; of extracted ones also what made them, and a name for each."""
 
-    data: Dataset
+    data: Any  # a Dataset; of scenes a CellSet
     extractor: dict[str, Any] | None = None
     bound: float | None = None
     names: tuple[str, ...] | None = None
@@ -83,6 +84,8 @@ def read(
         how = replace(how, text=str((about or {})["text"]))
     if how.text is not None:
         return _sentences(source, columns, how, progress, about)
+    if holds_scenes(source):
+        return _scenes(source, columns, how, progress, about, change)
     if holds_images(source):
         return _images(source, columns, how, progress, about, change)
     if extraction is not None:
@@ -141,7 +144,13 @@ def _hint(how: Extraction) -> str:
 
 
 def holds_images(source: str) -> bool:
-    return source not in DATASETS and is_images(source)
+    """Return whether a path, which is no data set's name, holds images, with masks or without."""
+    return holds_scenes(source) or (source not in DATASETS and is_images(source))
+
+
+def holds_scenes(source: str) -> bool:
+    """Images with masks."""
+    return source not in DATASETS and is_scenes(source)
 
 
 def holds_text(source: str, about: Mapping[str, Any] | None) -> bool:
@@ -163,6 +172,42 @@ def _images(
     images = change(images) if change else images
     network = extractor_of(about, how) if about else _network(how, _small(images, how))
     return _extracted(images, network, how, progress, images.where)
+
+
+def _scenes(
+    source: str,
+    columns: Columns,
+    how: Extraction,
+    progress: Progress,
+    about: Mapping[str, Any] | None,
+    change: Change | None,
+) -> Input:
+    """Every cell of the images is a sample."""
+    from headstart.data.cells import CellSet, checked
+    from headstart.data.features import extract
+
+    if change is not None or how.views is not None:
+        named = "shift" if change is not None else "views"
+        raise DataError(f"{named}: expected images without masks, got scenes")
+    if about and "cells" not in about:
+        raise DataError(f"data: {source} holds scenes, but the model was fitted to whole images")
+    scenes, wrong = checked(load_scenes(source, columns), skip=how.skip_corrupt)
+    network = extractor_of(about, how) if about else cell_network(how, scenes.size(0))
+    on_corrupt: OnCorrupt = "skip" if how.skip_corrupt else "error"
+    features = extract(scenes, network, progress=progress, on_corrupt=on_corrupt)
+    _warn((*wrong, *features.corrupt))
+    names = tuple(scenes.where(i) for i in range(len(scenes)) if features.kept[i])
+    data = CellSet.of(scenes, features, network.grid)
+    remembered = {**_about(how, network), "cells": {"classes": list(scenes.names)}}
+    return Input(data, remembered, network.bound, names)
+
+
+def cell_network(how: Extraction, size: tuple[int, int]) -> Any:
+    """The stages of the extractor that is named, for images of this width and height."""
+    from headstart.data.cells import cell_extractor
+
+    given: dict[str, Any] = {"weights": how.weights, "download": how.download}
+    return cell_extractor(how.network, size, engine=how.engine, **given)
 
 
 def _sentences(
@@ -216,12 +261,12 @@ def _small(images: Any, how: Extraction) -> bool:
     """Whether the images are smaller than the network's input: then there is no margin to crop."""
     from headstart.data.backbones.catalogue import NETWORKS
 
-    known = NETWORKS.get(how.network)
-    if known is None:
+    network = NETWORKS.get(how.network)
+    if network is None:
         return False
     for i in range(len(images)):
         try:
-            return min(images.open(i).size) < known.preprocess.size
+            return min(images.open(i).size) < network.preprocess.size
         except CorruptImage:
             if not how.skip_corrupt:
                 raise
@@ -272,6 +317,16 @@ def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any
     from headstart.data.backbones import extractor
 
     how = how or Extraction(str(about["name"]))
+    if "cells" in about:
+        from headstart.data.cells import cell_extractor
+
+        prepare = Whole(**about["preprocess"])
+        named: dict[str, Any] = {"weights": how.weights, "download": how.download}
+        size = (prepare.width, prepare.height)
+        made = cell_extractor(
+            str(about["name"]), size, engine=how.engine, preprocess=prepare, **named
+        )
+        return _same(made, about)
     network = extractor(
         str(about["name"]),
         weights=how.weights,
@@ -292,12 +347,12 @@ def _same(network: Any, about: Mapping[str, Any]) -> Any:
     return network
 
 
-def write_features(found: Input, path: Path) -> None:
+def write_features(source: Input, path: Path) -> None:
     """A .npz file that `read` takes back: features, label and whatever else is known."""
-    data = found.data
+    data = source.data
     arrays: dict[str, Any] = {"features": data.features, "label": data.labels}
-    known = {"client": data.clients, "domain": data.domains}
-    arrays |= {name: values for name, values in known.items() if values is not None}
+    optional = {"client": data.clients, "domain": data.domains}
+    arrays |= {name: values for name, values in optional.items() if values is not None}
     if data.test is not None:
         arrays["split"] = np.where(data.test, "test", "train")
     if path.suffix != ".npz":

@@ -33,8 +33,8 @@ BATCH, EPOCHS = 64, 25
 
 def check(phase: Phase, context: PipelineContext, state: ModelState) -> ModelState:
     """Every setting of training alone."""
-    job, home = planned(phase, context, replace(state, spec=context.spec(None)))
-    context.trainings.append({**settings_of(job), "epochs": home.epochs})
+    job, tuning = planned(phase, context, replace(state, spec=context.spec(None)))
+    context.trainings.append({**settings_of(job), "epochs": tuning.epochs})
     return state
 
 
@@ -47,10 +47,10 @@ def run(
 ) -> ModelState:
     """Every client trains alone, and is tested before and after."""
     state = trainable(context, state)
-    job, home = planned(phase, context, state)
-    evaluate(context, state, job, home)
-    context.meter.alone(context, job, home.epochs)
-    context.point(number, home.epochs, None)
+    job, tuning = planned(phase, context, state)
+    evaluate(context, state, job, tuning)
+    context.meter.alone(context, job, tuning.epochs)
+    context.point(number, tuning.epochs, None)
     return state
 
 
@@ -65,29 +65,31 @@ def planned(phase: Phase, context: PipelineContext, state: ModelState) -> tuple[
     part = trained_part(context, phase)
     if phase.part is None:  # a part that is named trains whatever the algorithm does
         part = only_part(context, phase, recipe, part)
-    own: dict[str, Any] = {key: rest.pop(key) for key in ("strength", "every_epoch") if key in rest}
-    known = [field.name for field in fields(Training) if field.name != "epochs"]
-    unknown = ", ".join(key for key in rest if key not in known)
+    extra: dict[str, Any] = {
+        key: rest.pop(key) for key in ("strength", "every_epoch") if key in rest
+    }
+    accepted = [field.name for field in fields(Training) if field.name != "epochs"]
+    unknown = ", ".join(key for key in rest if key not in accepted)
     if unknown:
-        expected = ", ".join(["like", "strength", "every_epoch", *known])
+        expected = ", ".join(["like", "strength", "every_epoch", *accepted])
         raise HeadstartError(f"FP: expected settings among {expected}, got {unknown}")
     rate = recipe.rate * rate_scale(state, part)
     training = Training(**{"rate": rate, "batch": BATCH, **rest})
-    home = FineTuning(
-        epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(context, state), **own
+    tuning = FineTuning(
+        epochs=phase.rounds or EPOCHS, method=phase.name, **_begun(context, state), **extra
     )
     assert state.spec is not None
     job = Job(algorithm, state.spec, training, part, settings)
     _ = job.names  # which refuses a part that this model has not
-    return job, home
+    return job, tuning
 
 
-def _like(state: ModelState, said: Any) -> tuple[str, dict[str, Any]]:
+def _like(state: ModelState, like: Any) -> tuple[str, dict[str, Any]]:
     """Whose objective a client descends alone: the last training's, or that of an algorithm."""
-    if said is None:
+    if like is None:
         last = state.last
         return (last.algorithm, dict(last.settings or {})) if last else ("fedavg", {})
-    return gradient.METHODS.entry(str(said), "like").name, {}
+    return gradient.METHODS.entry(str(like), "like").name, {}
 
 
 def _as_trained(state: ModelState) -> Job:
@@ -106,44 +108,44 @@ def evaluate(
     context: PipelineContext,
     state: ModelState,
     job: Job | None = None,
-    home: FineTuning | None = None,
+    tuning: FineTuning | None = None,
 ) -> None:
     """Each client's hits on its own part: the shared model's, and its own at the end.
 
     They are tests, and no part of the method's bytes.
     """
     classes = context.classes
-    home = home or FineTuning(**_begun(context, state))
+    tuning = tuning or FineTuning(**_begun(context, state))
     job = job or state.job or _as_trained(state)
     arrays = broadcast(job, state.params, {}, classes)
     carried = linear_head(context, state).prior
     if carried is not None:
         arrays["carried"] = np.log(carried)
-    if home.every_epoch:
+    if tuning.every_epoch:
         features, labels = context.test.read()
         arrays |= {"outside/features": features, "outside/labels": labels}
     plain = broadcast(state.plain, state.params, {}, classes)
     shared = tallies(context.federation, fine_tune_locally(state.plain, FineTuning()), plain)
-    own = tallies(context.federation, fine_tune_locally(job, home, begin=state.job), arrays)
+    answers = tallies(context.federation, fine_tune_locally(job, tuning, begin=state.job), arrays)
     rows = {}
-    answered = [name for name in context.federation.clients if name in own and name in shared]
+    answered = [name for name in context.federation.clients if name in answers and name in shared]
     if not answered:  # over a network some may be silent
         raise NoAnswerError("personal: expected an answer of some client, got none")
     for name in answered:
-        sizes, hits = results(own[name])
+        sizes, hits = results(answers[name])
         rows[name] = np.array([sizes[0], results(shared[name])[1][0, 0], hits[-1, 0]])
     scores = PersonalScores.of(rows, ("global", "personal"))
     context.personal = replace(scores, final="personal")
-    if home.every_epoch:
-        context.epochs = by_epoch(own)
+    if tuning.every_epoch:
+        context.epochs = by_epoch(answers)
 
 
-def by_epoch(found: Mapping[str, NDArray[np.float64]]) -> list[Epoch]:
+def by_epoch(answers: Mapping[str, NDArray[np.float64]]) -> list[Epoch]:
     """Figure 12 of the papers: accuracy alone, on local and on absent classes, by epoch."""
-    sizes = sum(results(values)[0] for values in found.values())
-    hits = sum(results(values)[1] for values in found.values())
+    sizes = sum(results(values)[0] for values in answers.values())
+    hits = sum(results(values)[1] for values in answers.values())
     shares = np.asarray(hits) / np.maximum(np.asarray(sizes), 1)
     return [
-        Epoch(epoch, own, local, absent)
-        for epoch, (own, local, absent) in enumerate(shares.tolist())
+        Epoch(epoch, everyone, local, absent)
+        for epoch, (everyone, local, absent) in enumerate(shares.tolist())
     ]

@@ -30,5 +30,5 @@ def _titles(name: str) -> list[str]:
         return [getattr(head, "notation", ""), head.title]
     method = gradient.METHODS.get(name)
     text = (method.__doc__ or sys.modules[method.__module__].__doc__ or "") if method else ""
-    found = _TITLE.match(text)
-    return [found[1]] if found else []
+    match = _TITLE.match(text)
+    return [match[1]] if match else []

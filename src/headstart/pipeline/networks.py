@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from headstart.data.backbones.catalogue import NETWORKS
-from headstart.data.backbones.weights import load_into
 from headstart.errors import HeadstartError
 from headstart.gradient.models import Spec, build
 from headstart.pipeline.context import Params, PipelineContext
@@ -13,12 +12,12 @@ from headstart.pipeline.context import Params, PipelineContext
 
 def published(network: str, weights: str | None) -> Params:
     """The published weights of a network, as parameters; none for one that has none."""
-    known = NETWORKS[network]
-    if known.weights is None:
+    architecture = NETWORKS[network]
+    if architecture.weights is None:
         return {}
-    module = known.build()
-    load_into(module, known.find_weights(weights))
-    shapes = build(Spec(1, known.dimension, network=network)).part("extractor")
+    module = architecture.build()
+    architecture.load(module, weights)
+    shapes = build(Spec(1, architecture.dimension, network=network)).part("extractor")
     state = module.state_dict()
     return {
         name: state[name.removeprefix("extractor.")].numpy().astype(np.float32) for name in shapes
@@ -26,8 +25,16 @@ def published(network: str, weights: str | None) -> Params:
 
 
 def check_network(context: PipelineContext) -> None:
-    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are.
+
+    A dense network, whose labels are masks, is refused where images have a label each.
+    """
     config = context.config
+    if config.network is not None and NETWORKS[config.network].stride:
+        raise HeadstartError(
+            f"network: {config.network} gives features per cell; "
+            "expected images with masks, got a label per image"
+        )
     model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
     random = config.network is not None and NETWORKS[config.network].weights is None
     if random and model.statistics and config.batch_norm == "frozen":

@@ -60,8 +60,8 @@ def parse(
     closed_forms = {name: kind for name, kind in personal.items() if kind == "closed_form"}
     methods = {name: kind for name, kind in personal.items() if kind == "full"}
     reserved = {"none": "init", "oll": "closed_form", "FP": "full"}
-    known = _Names(closed_forms, algorithms, dict.fromkeys(heads, "init"), reserved)
-    return _Parser(text, known, _Names(methods)).pipeline()
+    names = _Names(closed_forms, algorithms, dict.fromkeys(heads, "init"), reserved)
+    return _Parser(text, names, _Names(methods)).pipeline()
 
 
 class _Names(dict[str, list[tuple[str, Mapping[str, str]]]]):
@@ -78,11 +78,11 @@ class _Names(dict[str, list[tuple[str, Mapping[str, str]]]]):
         return "".join(some[name] for name, some in self.get(word, [])[:1])
 
     def nearest(self, word: str) -> str:
-        known = {found[0][0].lower(): found[0][0] for found in self.values()}
-        close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+        spellings = {entries[0][0].lower(): entries[0][0] for entries in self.values()}
+        close = difflib.get_close_matches(word.lower(), spellings, n=1, cutoff=0.5)
         if close:
-            return f"did you mean {known[close[0]]!r}?"
-        return f"there are {', '.join(known.values())}"
+            return f"did you mean {spellings[close[0]]!r}?"
+        return f"there are {', '.join(spellings.values())}"
 
 
 class _Parser:
@@ -90,8 +90,10 @@ class _Parser:
 
     def __init__(self, text: str, names: _Names, methods: _Names) -> None:
         self.text, self.names, self.methods = text, names, methods
-        found = [(token[0], token.start()) for token in _TOKEN.finditer(text)]
-        tokens = [(word if word[0] in "'\"" else word.translate(_DASHES), at) for word, at in found]
+        matches = [(token[0], token.start()) for token in _TOKEN.finditer(text)]
+        tokens = [
+            (word if word[0] in "'\"" else word.translate(_DASHES), at) for word, at in matches
+        ]
         self.tokens = [("", len(text)), *reversed(tokens)]  # the next is the last; "" is the end
         self.phases: list[tuple[Phase, int]] = []
 
@@ -157,8 +159,8 @@ class _Parser:
         self.add(at, kind, method, arguments)
 
     def count(self, word: str, at: int, kind: str, arguments: dict[str, Value]) -> None:
-        if found := _COUNT.search(word):
-            self.put(at, KINDS[kind].counts or "rounds", _read(found[1]), arguments)
+        if match := _COUNT.search(word):
+            self.put(at, KINDS[kind].counts or "rounds", _read(match[1]), arguments)
 
     def arguments(self, kind: str, arguments: dict[str, Value]) -> None:
         if not self.accept(")"):
@@ -209,8 +211,8 @@ class _Parser:
     def ordered(self) -> Pipeline:
         phases = started(tuple(phase for phase, _ in self.phases))
         places = [at for _, at in self.phases]
-        for index, said in disorder(phases):
-            self.fail(places[index - len(phases)], said)  # from the end: an init may be added
+        for index, problem in disorder(phases):
+            self.fail(places[index - len(phases)], problem)  # from the end: an init may be added
         return Pipeline(*phases)
 
     @property
@@ -247,9 +249,9 @@ class _Parser:
             self.fail(at, f"expected one thing of this name, got several: {word!r}; rename yours")
         return kinds[name], name
 
-    def fail(self, at: int, said: str) -> NoReturn:
+    def fail(self, at: int, problem: str) -> NoReturn:
         shown = "".join(sign if sign.isprintable() else " " for sign in self.text)
-        raise HeadstartError(f"pipeline: {said}\n  {shown}\n  {' ' * at}^") from None
+        raise HeadstartError(f"pipeline: {problem}\n  {shown}\n  {' ' * at}^") from None
 
 
 def _read(word: str) -> Value:

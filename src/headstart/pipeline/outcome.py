@@ -11,8 +11,11 @@ import numpy as np
 
 from headstart import __version__
 from headstart.costs import formula_bytes
-from headstart.evaluate import Scores, scores
-from headstart.federation.disclosure import would_refuse
+from headstart.data.cells import CellSamples
+from headstart.data.samples import Samples, units
+from headstart.evaluate import Scores, scores, tested
+from headstart.federation.disclosure import FEWEST, would_refuse
+from headstart.federation.judging import measured
 from headstart.heads.base import Head
 from headstart.pipeline.config import NamedSettings, RunConfig
 from headstart.pipeline.context import ModelState, PipelineContext
@@ -55,6 +58,7 @@ def seed_result(
         curve=tuple(context.curve),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
+        mean_iou=tested.mean_iou if tested and isinstance(context.test, CellSamples) else None,
         head=None if state.method is None else head_summary(context, state),
         personal=context.personal,
         epochs=tuple(context.epochs or ()),
@@ -84,12 +88,16 @@ def settings_of(config: RunConfig) -> dict[str, Any]:
 def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any]:
     """ "phase 1": its learning rate and so on, the defaults too."""
     numbers = [number for number, phase in enumerate(pipeline.phases) if phase.trains]
-    return {f"phase {at}": said for at, said in zip(numbers, context.trainings, strict=True)}
+    return {
+        f"phase {at}": training for at, training in zip(numbers, context.trainings, strict=True)
+    }
 
 
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
     """Of the shared model on the server's own test set."""
     head = linear_head(context, state)
+    if isinstance(context.test, CellSamples):
+        return context.scores(head)
     return scores(head, context.test_features(state.params), context.test.labels)
 
 
@@ -107,7 +115,7 @@ def head_summary(context: PipelineContext, state: ModelState) -> HeadSummary:
     every = len(holdings.classes)
     sent = list(context.sent.values()) if context.arriving else []
     formulas = [
-        formula_bytes(method, context.dimension, own, every) for own in holdings.own.values()
+        formula_bytes(method, context.dimension, held, every) for held in holdings.own.values()
     ]
     about = head.provenance
     return HeadSummary(
@@ -140,12 +148,13 @@ def ridge_path(method: Head, total: Any) -> RidgePath | None:
 
 
 def data_summary(experiment: Experiment, digest: str) -> DataSummary:
+    """Return the name, sizes and classes of the data of an experiment."""
     train, config = experiment.train, experiment.config
     classes, _ = experiment.partition.counts(train.labels)
     return DataSummary(
         train.name,
         int(experiment.partition.sizes().sum()),
-        len(experiment.test),
+        units(experiment.test),
         math.prod(experiment.test.shape),
         tuple(str(label) for label in classes),
         digest,
@@ -155,6 +164,7 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def split_summary(experiment: Experiment) -> SplitSummary:
+    """Return how samples were split among clients, with the counts per client and class."""
     made = experiment.config.partition or NamedSettings(name="natural")
     _, counts = experiment.partition.counts(experiment.train.labels)
     return SplitSummary(
@@ -171,35 +181,45 @@ def split_summary(experiment: Experiment) -> SplitSummary:
 def client_rows(
     experiment: Experiment, context: PipelineContext, method: Head | None
 ) -> tuple[ClientSummary, ...]:
+    """Return a summary per client: samples, classes and bytes."""
     every, d = len(context.classes), context.dimension
     rows = []
     for name, client in experiment.clients.items():
-        own = len(np.unique(client.samples.labels))
+        held = len(np.unique(client.samples.labels))
         sent = context.sent.get(name) if context.arriving else None
         rows.append(
             ClientSummary(
                 name,
                 experiment.images.clients.get(name),
-                len(client.samples),
-                own,
+                units(client.samples),
+                held,
                 None if sent is None else round(sent),
-                None if method is None else formula_bytes(method, d, own, every),
+                None if method is None else formula_bytes(method, d, held, every),
             )
         )
     return tuple(rows)
 
 
-def pooled(experiment: Experiment, state: ModelState) -> Pooled | None:
-    """The same head from all data in one place. Rows have no pooled form."""
+def pooled(
+    experiment: Experiment, state: ModelState, accuracy: float | None = None
+) -> Pooled | None:
+    """The same head from all data in one place. Rows have no pooled form.
+
+    `accuracy`: of the federated head, which is the pooled one's where their totals are the same.
+    """
     method = state.method
     if method is None or not method.statistic.is_sum or experiment.config.network:
         return None
     config = experiment.config
-    z, y = experiment.pooled()
-    total = method.measure(z, y, exact=config.exact, bound=float(config.bound))
+    total: Any = measured(
+        method, experiment.pooled_samples(), exact=config.exact, bound=float(config.bound)
+    )
+    digest = total.digest() if config.exact else ""
+    if isinstance(experiment.test, CellSamples) and digest and state.head is not None:
+        same = digest == state.head.provenance.get("total")  # then so are its head and its scores
+        return Pooled(None if not same else accuracy, digest)
     model = method.solve(total)
-    accuracy = model.accuracy(*experiment.test.read())
-    return Pooled(accuracy, total.digest() if config.exact else "")
+    return Pooled(tested(model, experiment.test).accuracy, digest)
 
 
 def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[str, float]:
@@ -208,21 +228,28 @@ def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[s
     Of at most `most` clients, evenly picked.
     """
     clients = list(experiment.clients.values())
+    if isinstance(experiment.test, CellSamples):  # of moments the number of cells says nothing
+        most = 4
     picked = clients[:: max(1, len(clients) // most)]
-    found = [head.measure(*client.samples.read(), secret=b"size") for client in picked]
+    statistics: list[Any] = [measured(head, client.samples, secret=b"size") for client in picked]
     return {
-        precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in found]))
+        precision: float(np.mean([len(statistic.to_bytes(precision)) for statistic in statistics]))
         for precision in ("float32", "int8")
     }
 
 
-def reveals(labels: Sequence[Any], dimension: int) -> dict[str, int]:
-    """How many clients' messages say more than a client may wish."""
+def reveals(samples: Sequence[Samples], dimension: int) -> dict[str, int]:
+    """How many clients' messages say more than a client may wish; of scenes, images count."""
+    if any(isinstance(own, CellSamples) for own in samples):
+        few = sum(units(own) < FEWEST for own in samples)
+        told = "would not send this if deployed"
+        return {"clients": len(samples), told: few, f"under {FEWEST} images": few}
+    labels = [own.labels for own in samples]
     counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
     return {
         "clients": len(labels),
         "would not send this if deployed": would_refuse(counts),
         "under 10 samples": sum(len(y) < 10 for y in labels),
-        "with a class of one sample": sum(1 in own for own in counts),
+        "with a class of one sample": sum(1 in client_counts for client_counts in counts),
         "fewer samples than dimensions": sum(len(y) < dimension for y in labels),
     }

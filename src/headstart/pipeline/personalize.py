@@ -72,10 +72,10 @@ def variants(context: PipelineContext, state: ModelState, final: str) -> Persona
     step = steps.personal(context.config.smoothing, state.leverage)
     step, arrays = context.through(step, state.params)
     head = steps.with_head(linear_head(context, state))
-    found = tallies(context.federation, step, {**head, **arrays})
-    if not found:
+    answers = tallies(context.federation, step, {**head, **arrays})
+    if not answers:
         raise NoAnswerError("personal: expected an answer of some client, got none")
-    return replace(PersonalScores.of(found, PERSONAL), final=final)
+    return replace(PersonalScores.of(answers, PERSONAL), final=final)
 
 
 def evaluate_personal(context: PipelineContext, state: ModelState) -> None:

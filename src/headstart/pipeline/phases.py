@@ -54,8 +54,8 @@ class Phase:
     ) -> None:
         if isinstance(part, str):
             part = PARTS.get(folded(part), part)
-        own = folded(name) if isinstance(name, str) and folded(name) in _OWNERS else name
-        values = (own, part, rounds, dict(settings))
+        spelled = folded(name) if isinstance(name, str) and folded(name) in _OWNERS else name
+        values = (spelled, part, rounds, dict(settings))
         for key, value in zip(("name", "part", "rounds", "settings"), values, strict=True):
             object.__setattr__(self, key, value)
         for fault in self._faults():
@@ -157,8 +157,8 @@ class InitHead(Phase):
     description: ClassVar[str] = "an initial head"
 
     def __init__(self, head: Any = "none", **settings: Value) -> None:
-        name, own = head_arguments(head)
-        self._set(name, None, None, {**own, **settings})
+        name, given = head_arguments(head)
+        self._set(name, None, None, {**given, **settings})
 
 
 @dataclass(frozen=True, init=False, eq=False)

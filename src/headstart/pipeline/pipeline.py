@@ -92,9 +92,9 @@ def _plain(phase: Phase) -> str | dict[str, Value]:
 def _from_item(item: Any) -> Phase:
     if isinstance(item, str):
         return PersonalizeClosedForm(item)
-    found = [kind for kind in KINDS if isinstance(item, Mapping) and kind in item]
-    if len(found) != 1:
+    kinds = [kind for kind in KINDS if isinstance(item, Mapping) and kind in item]
+    if len(kinds) != 1:
         expected = f"a mapping with one of {', '.join(KINDS)}, or a word such as oll"
         raise HeadstartError(f"pipeline: expected {expected}, got {_shown(item)}")
-    arguments = {key: value for key, value in item.items() if key != found[0]}
-    return KINDS[found[0]].of(item[found[0]], arguments)
+    arguments = {key: value for key, value in item.items() if key != kinds[0]}
+    return KINDS[kinds[0]].of(item[kinds[0]], arguments)

@@ -32,13 +32,13 @@ def private_federation(
     What is not said is what a simulation was planned with: as many samples as there are, and the
     classes of the server's own test set.
     """
-    said = private.model_dump(exclude_none=True)
+    stated = private.model_dump(exclude_none=True)
     planned = {
         "classes": np.unique(test.labels),
         "samples": sum(len(client.samples) for client in clients.values()),
         "dimension": test.shape[0] if len(test.shape) == 1 else None,
     }
-    return Private(inner, PrivacyPlan(**{**planned, **said}))
+    return Private(inner, PrivacyPlan(**{**planned, **stated}))
 
 
 def masked_size(config: RunConfig, clients: int) -> int | None:

@@ -59,9 +59,9 @@ def samples_of(folder: RunFolder, data: str) -> Dataset:
 def message_of(folder: RunFolder, head: Head, client: str, samples: Dataset) -> bytes:
     """The message of a client with these samples, on the lattice of this run."""
     config = folder.config
-    own = ClientData(samples.samples, secret=secret_of(config.seed, client))
+    client_data = ClientData(samples.samples, secret=secret_of(config.seed, client))
     step = steps.measure(head, exact=config.exact, bound=float(config.bound))
-    return perform(step, own, {}).to_bytes(config.precision)
+    return perform(step, client_data, {}).to_bytes(config.precision)
 
 
 def mark_of(message: bytes) -> str:
@@ -86,7 +86,7 @@ def renew(folder: RunFolder, head: Head, model: LinearHead, progress: Progress) 
         model.save(folder.path / "model.safetensors")
         folder.save_result(result)
     else:
-        said, solved = parsed(folder.config.pipeline), Pipeline(InitHead(head))
+        pipeline, solved = parsed(folder.config.pipeline), Pipeline(InitHead(head))
         result, state, context = simulate(
             experiment,
             solved,  # a bandwidth "auto" is a number by now, and the uploads are of that
@@ -94,7 +94,7 @@ def renew(folder: RunFolder, head: Head, model: LinearHead, progress: Progress) 
             federation=recorded(experiment, solved, folder),
             digest=folder.data_digest(),
         )
-        result = replace(result, pipeline=str(said), phases=tuple(map(str, said.phases)))
+        result = replace(result, pipeline=str(pipeline), phases=tuple(map(str, pipeline.phases)))
         write_report([RunResult((result,), folder.path)], folder.path)
         save(folder, result, state, context)
     return folder.model()
@@ -124,16 +124,16 @@ def _with_members(
 ) -> Experiment:
     """Without those who left (who had no samples cannot leave), with those who joined later."""
     data = experiment.clients
-    kept = {n: own for n, own in experiment.partition.items() if n in members or n not in data}
+    kept = {n: rows for n, rows in experiment.partition.items() if n in members or n not in data}
     assert isinstance(experiment.train, Dataset)
     old = experiment.train.subset(np.concatenate(list(kept.values())))
-    parts = [(old.features, old.labels), *((own.features, own.labels) for own in late.values())]
+    parts = [(old.features, old.labels), *((part.features, part.labels) for part in late.values())]
     features, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     ends = np.cumsum([*map(len, kept.values()), *map(len, late.values())])
     indices = tuple(np.split(np.arange(len(labels)), ends[:-1]))
     partition = Partition((*kept, *late), indices)
     clients = {name: client for name, client in data.items() if name in members}
-    clients |= {name: _untested(own) for name, own in late.items()}
+    clients |= {name: _untested(part) for name, part in late.items()}
     images = experiment.images
     return replace(
         experiment,
@@ -195,10 +195,10 @@ def _client_row(
     folder: RunFolder, head: Head, name: str, before: ClientSummary | None
 ) -> ClientSummary:
     """From a client's own upload or, where it was not kept, what was known of it before."""
-    path, known = folder.upload_path(name), before or ClientSummary(name)
+    path, row = folder.upload_path(name), before or ClientSummary(name)
     if not path.exists():
-        return known
+        return row
     message = path.read_bytes()
     upload = head.statistic.from_bytes(message)
     samples, classes = int(np.rint(upload.counts.sum())), len(upload.classes)
-    return replace(known, samples=samples, classes=classes, up=len(message))
+    return replace(row, samples=samples, classes=classes, up=len(message))

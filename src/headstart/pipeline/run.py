@@ -121,7 +121,7 @@ def simulate(
         seconds=seconds,
         clients=outcome.client_rows(experiment, context, state.method),
         reveals=outcome.reveals(
-            [client.samples.labels for client in experiment.clients.values()], context.dimension
+            [client.samples for client in experiment.clients.values()], context.dimension
         ),
     )
     if isinstance(context.federation, Private):
@@ -136,8 +136,8 @@ def _beside_pooled(
     method = state.method
     if not context.arriving or result.head is None or method is None:
         return result
-    found = outcome.pooled(experiment, state)
-    if found and found.digest and result.head.digest != found.digest:
+    pooled = outcome.pooled(experiment, state, result.accuracy)
+    if pooled and pooled.digest and result.head.digest != pooled.digest:
         raise HeadstartError(
             f"{result.head.name}: the federated total is not that of the pooled data; the kept "
             "uploads are of other samples"
@@ -147,7 +147,7 @@ def _beside_pooled(
         sizes=outcome.message_sizes(experiment, method),
         path=outcome.ridge_path(method, context.total),
     )
-    return replace(result, head=head, pooled=found)
+    return replace(result, head=head, pooled=pooled)
 
 
 # -- in folders ------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def compare(
     root = Path(path)
     for place in (root, *root.glob("[0-9][0-9]*"), *root.glob("**/seed-*")):
         RunFolder(place).check_plugins()  # before their names are looked for
-    said = _different(pipelines)
-    for pipeline in said:
+    parsed_pipelines = _different(pipelines)
+    for pipeline in parsed_pipelines:
         need_extras(pipeline, config)
     numbers = range(config.seed, config.seed + _at_least_one(seeds))
-    cells = list(_cells(said, numbers, root))
-    if len(said) > 1 and (root / "config.yaml").exists():
+    cells = list(_cells(parsed_pipelines, numbers, root))
+    if len(parsed_pipelines) > 1 and (root / "config.yaml").exists():
         raise HeadstartError(f"output: {root} holds one run; name a new folder")
     held = _held_seeds(cells) if len(numbers) > 1 else {}
     experiments = Experiments(config, progress, data)
@@ -202,7 +202,7 @@ def compare(
         RunFolder(place).check(configured(experiment, cell.pipeline), experiments.digest(cell.seed))
     for place, seed in held.items():
         _move_to_seed_folder(place, seed)
-    found: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in said}
+    results: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in parsed_pipelines}
     reported = time.monotonic()
     for cell in cells:
         result = load_or_run(
@@ -212,20 +212,20 @@ def compare(
             experiments.digest(cell.seed),
             progress,
         )
-        found[cell.pipeline].append(result)
+        results[cell.pipeline].append(result)
         if time.monotonic() > reported + REPORTED or cell is cells[-1]:
-            write_report(_gathered(found, root, said), root)
+            write_report(_gathered(results, root, parsed_pipelines), root)
             reported = time.monotonic()
-    return tuple(_gathered(found, root, said))
+    return tuple(_gathered(results, root, parsed_pipelines))
 
 
 def _gathered(
-    found: Mapping[Pipeline, Sequence[SeedResult]], root: Path, said: Sequence[Pipeline]
+    results: Mapping[Pipeline, Sequence[SeedResult]], root: Path, pipelines: Sequence[Pipeline]
 ) -> list[RunResult]:
-    several = len(said) > 1
+    several = len(pipelines) > 1
     return [
         RunResult(tuple(runs), root / f"{number:02d}" if several else root)
-        for number, runs in enumerate(found.values(), 1)
+        for number, runs in enumerate(results.values(), 1)
         if runs
     ]
 
@@ -243,14 +243,14 @@ def load_results(root: Path) -> tuple[RunResult, ...]:
     """The results in a folder: of one run, of its seeds, or of several pipelines."""
     if not root.is_dir():
         raise HeadstartError(f"run: expected a folder, got {root}")
-    found: dict[Path, list[SeedResult]] = {}
+    parts: dict[Path, list[SeedResult]] = {}
     for place in run_folders(root):
         if (place / "results.json").exists():
             part = place.parent if place.name.startswith("seed-") else place
-            found.setdefault(part, []).append(RunFolder(place).result())
-    if not found:
+            parts.setdefault(part, []).append(RunFolder(place).result())
+    if not parts:
         raise HeadstartError(f"run: {root} holds no results")
-    return tuple(RunResult(tuple(runs), part) for part, runs in found.items())
+    return tuple(RunResult(tuple(runs), part) for part, runs in parts.items())
 
 
 def _seed(path: Path) -> int:
@@ -261,7 +261,7 @@ def _seed(path: Path) -> int:
 def _different(pipelines: Sequence[str | Pipeline]) -> list[Pipeline]:
     if not pipelines:
         raise HeadstartError("compare: expected at least one pipeline, got none")
-    read = [parsed(said) for said in pipelines]
+    read = [parsed(pipeline) for pipeline in pipelines]
     twice = next((text for text, times in Counter(map(str, read)).items() if times > 1), None)
     if twice:
         raise HeadstartError(f"compare: expected different pipelines, got {twice!r} twice")
@@ -278,25 +278,25 @@ def _cells(pipelines: Sequence[Pipeline], seeds: Sequence[int], root: Path) -> I
     """Seed by seed, for the pipelines of a seed share its split."""
     for seed in seeds:
         for number, pipeline in enumerate(pipelines, 1):
-            own = root / f"{number:02d}" if len(pipelines) > 1 else root
-            yield Cell(pipeline, seed, own / f"seed-{seed}" if len(seeds) > 1 else own)
+            folder = root / f"{number:02d}" if len(pipelines) > 1 else root
+            yield Cell(pipeline, seed, folder / f"seed-{seed}" if len(seeds) > 1 else folder)
 
 
 def _held_seeds(cells: Sequence[Cell]) -> dict[Path, int]:
     """Folders that hold a run of one seed themselves where several are wanted, and that seed."""
-    found: dict[Path, int] = {}
+    seeds: dict[Path, int] = {}
     for place in dict.fromkeys(cell.path.parent for cell in cells):
         if (place / "config.yaml").exists():
-            found[place] = RunFolder(place).config.seed
-            if (place / f"seed-{found[place]}").is_dir():  # a move that was cut short
-                _move_to_seed_folder(place, found.pop(place))
-    for place, seed in found.items():
+            seeds[place] = RunFolder(place).config.seed
+            if (place / f"seed-{seeds[place]}").is_dir():  # a move that was cut short
+                _move_to_seed_folder(place, seeds.pop(place))
+    for place, seed in seeds.items():
         if seed not in [cell.seed for cell in cells]:
             raise HeadstartError(
                 f"output: {place} holds a run of seed {seed}; ask for seeds with that one among "
                 "them, or name a new folder"
             )
-    return found
+    return seeds
 
 
 def _move_to_seed_folder(place: Path, seed: int) -> None:

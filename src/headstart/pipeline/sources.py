@@ -22,8 +22,8 @@ class Source:
 
     def __call__(self) -> ClientData:
         images = self.extractor or holds_images(self.path)
-        found = read(self.path, extraction=Extraction(self.extractor) if images else None)
-        return ClientData(found.data.samples)
+        source = read(self.path, extraction=Extraction(self.extractor) if images else None)
+        return ClientData(source.data.samples)
 
 
 def folders(root: str | Path, extractor: str | None = None) -> dict[str, Source]:
@@ -33,10 +33,10 @@ def folders(root: str | Path, extractor: str | None = None) -> dict[str, Source]
     places = sorted(place for place in Path(root).iterdir() if not place.name.startswith("."))
     if not places:
         raise DataError(f"data: expected a folder of clients, got nothing in {root}")
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for place in places:
         name = place.name if place.is_dir() else place.stem
-        if name in found:
+        if name in sources:
             raise DataError(f"data: expected one place per client, got two of {name!r} in {root}")
-        found[name] = Source(str(place), extractor)
-    return found
+        sources[name] = Source(str(place), extractor)
+    return sources

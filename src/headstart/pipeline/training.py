@@ -92,8 +92,8 @@ def run(
             up += refitted.sent
         where, last = after, after.round == plan.rounds
         if last or where.round % every == 0:
-            known = context.accuracy(now) if whole else None
-            context.point(number, where.round, known, where.diagnosis)
+            accuracy = context.accuracy(now) if whole else None
+            context.point(number, where.round, accuracy, where.diagnosis)
         if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
             save()
         context.progress(str(phase), where.round, plan.rounds)
@@ -107,8 +107,8 @@ def run(
 
 def _after(state: ModelState, phase: Phase, job: Job) -> ModelState:
     """A personal training leaves memories, another its objective."""
-    own = phase.kind == "personal"
-    return replace(state, job=job if own else None, last=None if own else job)
+    personal = phase.kind == "personal"
+    return replace(state, job=job if personal else None, last=None if personal else job)
 
 
 def diagnosing(context: PipelineContext, plan: Plan) -> Outside | None:
@@ -139,15 +139,15 @@ def directed(state: ModelState) -> ModelState:
 def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[Job, Plan]:
     """Return the job and the plan that a phase's settings say; unknown settings are refused."""
     config = context.config
-    own = gradient.settings_of(phase.name)
+    accepted = gradient.settings_of(phase.name)
     rest: dict[str, Any] = dict(phase.settings)
-    settings = {key: rest.pop(key) for key in list(rest) if key in own}
+    settings = {key: rest.pop(key) for key in list(rest) if key in accepted}
     part = trained_part(context, phase)
-    if "personal" in own:  # what is said of such a method is what stays personal
+    if "personal" in accepted:  # what is said of such a method is what stays personal
         settings |= {"personal": phase.part} if phase.part else {}
         part = "model" if config.network else "head"
     recipe = gradient.make(phase.name, settings)
-    if "personal" in own and recipe.personal and not config.network:
+    if "personal" in accepted and recipe.personal and not config.network:
         raise HeadstartError(
             f"{phase}: expected a network (network=…) whose {recipe.personal} is personal and the "
             "other part shared, got features and their head"
@@ -163,9 +163,9 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
         rest["drops"] = _whole_numbers(rest["drops"])
     plan = Plan(**{**usual, **_taken(rest, Plan)})
     if rest:
-        known = ", ".join(dict.fromkeys([*own, *_names(Training), *_names(Plan)]))
+        names = ", ".join(dict.fromkeys([*accepted, *_names(Training), *_names(Plan)]))
         raise HeadstartError(
-            f"{phase.name}: expected settings among {known}, got {', '.join(rest)}"
+            f"{phase.name}: expected settings among {names}, got {', '.join(rest)}"
         )
     assert state.spec is not None
     return Job(phase.name, state.spec, training, part, settings), plan
@@ -173,8 +173,8 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
 
 def settings_of(job: Job) -> dict[str, Any]:
     """The settings of a training, defaults too, as the notation says them."""
-    said = {field: name for name, field in ALIASES.items()}
-    training = {said.get(key, key): value for key, value in asdict(job.training).items()}
+    spelling = {field: name for name, field in ALIASES.items()}
+    training = {spelling.get(key, key): value for key, value in asdict(job.training).items()}
     return {**training, **(job.settings or {})}
 
 
@@ -210,22 +210,22 @@ def only_part(context: PipelineContext, phase: Phase, recipe: Recipe, part: Part
 
 def one_name(phase: Phase, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings by the names of their fields, each said once."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for key, value in settings.items():
         name = ALIASES.get(key, key)
-        if name in found:
+        if name in named:
             both = " and ".join(other for other in settings if ALIASES.get(other, other) == name)
             raise HeadstartError(f"{phase.name}: expected one of {both}, got both")
-        found[name] = value
-    return found
+        named[name] = value
+    return named
 
 
-def _whole_numbers(said: Any) -> tuple[int, ...]:
+def _whole_numbers(text: Any) -> tuple[int, ...]:
     """The notation has no lists: 160, or "160,240"."""
     try:
-        return tuple(int(part) for part in str(said).split(","))
+        return tuple(int(part) for part in str(text).split(","))
     except ValueError:
-        raise HeadstartError(f"drops: expected rounds, as in '160,240', got {said!r}") from None
+        raise HeadstartError(f"drops: expected rounds, as in '160,240', got {text!r}") from None
 
 
 def _names(kind: type[Any]) -> list[str]:
@@ -301,9 +301,9 @@ class HeadRefit:
         at = np.searchsorted(classes, self.head.classes)
         weight[at], bias[at] = self.head.weights, self.head.bias
         spec = context.spec(self.head)
-        own = {"head.weight": weight, "head.bias": bias}
+        head = {"head.weight": weight, "head.bias": bias}
         spec = replace(spec, temperature=now.spec.temperature)
-        return replace(now, spec=spec, params={**now.params, **own})
+        return replace(now, spec=spec, params={**now.params, **head})
 
     @property
     def _dimension(self) -> int:
@@ -321,9 +321,9 @@ class HeadRefit:
 def _same_or_made(head: InitHead, context: PipelineContext, state: ModelState) -> Head:
     """The initial head's own method where it is the same kind said the same way."""
     settings = dict(head.settings)
-    own = state.method
-    if own is not None and own.name == head.name:
-        said = {key: value for key, value in settings.items() if key != "bandwidth"}
-        if all(getattr(own, key) == value for key, value in said.items()):
-            return own
+    current = state.method
+    if current is not None and current.name == head.name:
+        stated = {key: value for key, value in settings.items() if key != "bandwidth"}
+        if all(getattr(current, key) == value for key, value in stated.items()):
+            return current
     return init_head.made(head.name, settings, context, state.params)

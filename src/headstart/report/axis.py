@@ -56,6 +56,7 @@ def legend(figure: Figure, axes: Axes | None = None) -> int:
 
 
 def uploads(axes: Axes, last: float) -> None:
+    """Set up an x axis of uploads received, on a log scale above 200."""
     if last > 200:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -69,6 +70,7 @@ def uploads(axes: Axes, last: float) -> None:
 
 
 def percents(axis: Axis) -> None:
+    """Write the ticks of an axis of shares as percentages."""
     axis.set_major_formatter(lambda value, _: f"{round(100 * value, 2):g}%")
 
 
@@ -93,6 +95,7 @@ def accuracy_scale(axes: Axes, values: Array) -> None:
 
 
 def whole(axis: Axis) -> None:
+    """Keep the ticks of an axis at whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=True))
@@ -102,8 +105,8 @@ def whole(axis: Axis) -> None:
 
 def _log(axes: Axes, which: str, values: Array, room: float) -> float:
     """A log scale around the values, of a decade at least; answers with its decades."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = known.min() / room, known.max() * room
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = positive.min() / room, positive.max() * room
     wider = math.sqrt(max(1.0, 10 / (high / low)))
     low, high = low / wider, high * wider
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
@@ -130,11 +133,13 @@ def bare(axes: Axes) -> None:
 
 
 def ticks(axis: Axis, names: Sequence[str], rotation: float = 0) -> None:
+    """Name the ticks of an axis, in smaller letters where there are many."""
     small = 9 if len(names) <= 16 else 7
     axis.set_ticks(range(len(names)), names, fontsize=small, rotation=rotation)
 
 
 def colour_bar(figure: Figure, axes: Axes, image: Any, label: str) -> Any:
+    """Add a colour bar to the figure and return it."""
     bar: Any = figure.colorbar(image, ax=axes, label=label, shrink=0.85, aspect=28, pad=0.02)
     bar.ax.yaxis.set_minor_formatter("")
     bar.outline.set_visible(False)

@@ -59,11 +59,12 @@ def make_entries(
     names, shared = short([result.pipeline for result in results])
     if labels is not None:
         names, shared = list(labels), []
-    known = enumerate(zip(names, legend(names), results, strict=True))
-    return [Entry(at, *rest) for at, rest in known], shared
+    numbered = enumerate(zip(names, legend(names), results, strict=True))
+    return [Entry(at, *rest) for at, rest in numbered], shared
 
 
 def runs_of(entries: Iterable[Entry]) -> list[SeedResult]:
+    """Return the runs of all entries, seed by seed."""
     return [run for entry in entries for run in entry.result.runs]
 
 
@@ -110,26 +111,27 @@ def curve(run: SeedResult) -> list[CurvePoint]:
 
     A phase in which nothing goes up (each client alone) has no rounds, whatever it counts.
     """
-    found: list[CurvePoint] = []
+    points: list[CurvePoint] = []
     phase, past, now, sent = -1, 0.0, 0.0, 0.0
     for point in run.curve:
         if point.phase != phase:
             phase, past, now = point.phase, past + now, 0.0
-            sent = found[-1].point.up if found else 0.0
+            sent = points[-1].point.up if points else 0.0
         if point.up > sent:
             now = float(point.round)
-        found.append(CurvePoint(point, past + now))
-    return found
+        points.append(CurvePoint(point, past + now))
+    return points
 
 
 def spent(run: SeedResult, key: str) -> float | None:
     """A cost at the end; None where it was not counted."""
     points = curve(run)
-    found = points[-1].cost(key) if points else None
-    return None if key in _COUNTED and not found else found
+    cost = points[-1].cost(key) if points else None
+    return None if key in _COUNTED and not cost else cost
 
 
 def accuracies(run: SeedResult) -> list[float]:
+    """Return the accuracies along a run's curve, where it was tested."""
     return [point.accuracy for point in run.curve if point.accuracy is not None]
 
 
@@ -140,9 +142,9 @@ def trained(entries: Iterable[Entry]) -> bool:
 
 def mean_series(result: RunResult, read: Callable[[SeedResult], Mapping[int, float]]) -> Array:
     """Rows (at, mean, deviation) of what is read from runs, where all seeds have a value."""
-    known = [read(run) for run in result.runs]
-    shared = [at for at in known[0] if all(at in one for one in known)]
-    values = [Estimate(one[at] for one in known) for at in shared]
+    series = [read(run) for run in result.runs]
+    shared = [at for at in series[0] if all(at in values for values in series)]
+    values = [Estimate(values[at] for values in series) for at in shared]
     rows = [(at, value, value.std or 0.0) for at, value in zip(shared, values, strict=True)]
     return np.array(rows, float).reshape(-1, 3)
 
@@ -155,7 +157,7 @@ def mean_curve(result: RunResult, key: str) -> Array:
     ]
     rows = []
     for place in curves[0]:
-        points = [known[place] for known in curves if place in known]
+        points = [curve[place] for curve in curves if place in curve]
         accuracy = Estimate(point.point.accuracy or 0.0 for point in points)
         if len(points) == len(curves):
             cost = np.mean([point.cost(key) for point in points])
@@ -194,12 +196,12 @@ def reached(run: SeedResult, target: float, key: str) -> float | None:
 def cheapest(entries: Sequence[Entry], key: str) -> tuple[Entry, Estimate] | None:
     """Who is first within a point of the best accuracy by this cost, and the cost."""
     best = max((_reached_by_all(entry.result) for entry in entries), default=0.0)
-    found = []
+    costs = []
     for entry in entries:
         cost = entry.result.over_seeds(lambda run: reached(run, best - NEAR, key))
         if cost:
-            found.append((entry, cost))
-    return min(found, key=lambda pair: pair[1], default=None)
+            costs.append((entry, cost))
+    return min(costs, key=lambda pair: pair[1], default=None)
 
 
 # -- clients ---------------------------------------------------------------------------------------
@@ -219,40 +221,42 @@ class OwnModel:
 
     def pooled(self, read: Callable[[PersonalScores], Array]) -> Array:
         """Of the clients of all seeds together, sorted."""
-        known = [read(run.personal) for run in self.result.runs if run.personal]
-        return np.sort(np.concatenate(known)) if known else np.zeros(0)
+        scores = [read(run.personal) for run in self.result.runs if run.personal]
+        return np.sort(np.concatenate(scores)) if scores else np.zeros(0)
 
     @property
     def mean(self) -> Estimate | None:
-        return self.over_seeds(lambda own: own.weighted(self.model))
+        return self.over_seeds(lambda personal: personal.weighted(self.model))
 
     @property
     def shares(self) -> Array:
-        return self.pooled(lambda own: own.shares(self.model))
+        return self.pooled(lambda personal: personal.shares(self.model))
 
     @property
     def change(self) -> Array:
-        return self.pooled(lambda own: own.change(self.model))
+        return self.pooled(lambda personal: personal.change(self.model))
 
 
 def own_models(entries: Sequence[Entry]) -> list[OwnModel]:
     """The personal model that each pipeline ends with; where none does, all that the first has."""
     ends = [
-        OwnModel(entry.at, entry.legend, entry.result, own.final)
+        OwnModel(entry.at, entry.legend, entry.result, personal.final)
         for entry in entries
-        if (own := entry.first.personal) and own.final != "global" and any(own.tested)
+        if (personal := entry.first.personal)
+        and personal.final != "global"
+        and any(personal.tested)
     ]
-    return ends or [one for one in models_of(entries) if one.model != "global"]
+    return ends or [model for model in models_of(entries) if model.model != "global"]
 
 
 def models_of(entries: Sequence[Entry]) -> list[OwnModel]:
     """All models of the first pipeline that has personal ones beside the shared."""
     for entry in entries:
-        own = entry.first.personal
-        if own is not None and len(own.models) > 1 and any(own.tested):
+        personal = entry.first.personal
+        if personal is not None and len(personal.models) > 1 and any(personal.tested):
             return [
                 OwnModel(at, MODELS.get(model, model), entry.result, model)
-                for at, model in enumerate(own.models)
+                for at, model in enumerate(personal.models)
             ]
     return []
 
@@ -264,9 +268,9 @@ def paired(first: RunResult, other: RunResult, read: Read) -> Estimate | None:
     """The differences of `other` to `first`, seed by seed; None unless two seeds have both."""
     base = {run.seed: read(run) for run in first.runs}
     gaps = [
-        value - known
+        value - baseline
         for run in other.runs
-        if (value := read(run)) is not None and (known := base.get(run.seed)) is not None
+        if (value := read(run)) is not None and (baseline := base.get(run.seed)) is not None
     ]
     return Estimate(gaps) if len(gaps) > 1 else None
 
@@ -274,25 +278,25 @@ def paired(first: RunResult, other: RunResult, read: Read) -> Estimate | None:
 def varied(entries: Sequence[Entry]) -> list[str]:
     """What another seed changed: of the data only what shows in their digests."""
     runs = runs_of(entries)
-    found = []
+    parts = []
     if any(len({run.data.digest for run in entry.result.runs}) > 1 for entry in entries):
         if any(run.split.test_fraction is not None for run in runs):
-            found.append("test split")
+            parts.append("test split")
         if any(run.split.name != "natural" for run in runs):
-            found.append("partition")
+            parts.append("partition")
         if any(run.split.held_out for run in runs):
-            found.append("held-out parts")
+            parts.append("held-out parts")
     if trained(entries):
-        found += ["cohorts", "initialization"]
-    return found
+        parts += ["cohorts", "initialization"]
+    return parts
 
 
 def splits(entries: Sequence[Entry]) -> list[Entry]:
     """The first result of each different split but those of private runs."""
-    found: dict[str, Entry] = {}
+    distinct: dict[str, Entry] = {}
     for entry in entries:
         split = entry.first.split
         if entry.first.privacy is not None:
             continue
-        found.setdefault(repr((split.name, dict(split.settings), split.clients)), entry)
-    return list(found.values())
+        distinct.setdefault(repr((split.name, dict(split.settings), split.clients)), entry)
+    return list(distinct.values())

@@ -51,6 +51,8 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
+    """The text of a table's cell, and whether it is the best of its column."""
+
     text: str
     best: bool = False
 
@@ -78,11 +80,11 @@ def _personal(read: Callable[[PersonalScores], float], model: str = "") -> Read:
     """Of clients that tested; of a `model` beside the one that the pipeline ends with."""
 
     def of(run: SeedResult) -> float | None:
-        own = run.personal
-        if own is None or not any(own.tested):
+        personal = run.personal
+        if personal is None or not any(personal.tested):
             return None
-        beside = model in own.models and own.final == "global"
-        return read(own) if beside or not model else None
+        beside = model in personal.models and personal.final == "global"
+        return read(personal) if beside or not model else None
 
     return of
 
@@ -91,10 +93,10 @@ def _moved(sign: int) -> Read:
     """How many clients gain or lose by their own models."""
 
     def of(run: SeedResult) -> float | None:
-        own = run.personal
-        if own is None or own.final == "global":
+        personal = run.personal
+        if personal is None or personal.final == "global":
             return None
-        return float((sign * own.change() > 0).sum())
+        return float((sign * personal.change() > 0).sum())
 
     return of
 
@@ -122,7 +124,7 @@ def _domain(name: str) -> Read:
 
 
 def _variant(model: str) -> Read:
-    return _personal(lambda own: own.weighted(model), model)
+    return _personal(lambda personal: personal.weighted(model), model)
 
 
 SHARE, COUNT = Kind(format.percent, 0.01, ".1f"), Kind(format.count, 1, ".0f")
@@ -134,10 +136,10 @@ _TOP = (
     Column("balanced %", "", "balanced", SHARE, lambda run: run.balanced_accuracy, max),
     Column("pooled %", "", "pooled", SHARE, _pooled),
     *(Column(f"{c} %", "Test images with more", c, SHARE, _domain(c), max) for c in CHANNELS),
-    Column("personal %", "Personal", "weighted", SHARE, _personal(lambda own: own.weighted()), max,
-           True, _personal(lambda own: own.weighted("global"))),
-    Column("personal, plain %", "Personal", "plain mean", SHARE, _personal(lambda own: own.mean()),
-           max, False, _personal(lambda own: own.mean("global"))),
+    Column("personal %", "Personal", "weighted", SHARE, _personal(lambda p: p.weighted()), max,
+           True, _personal(lambda p: p.weighted("global"))),
+    Column("personal, plain %", "Personal", "plain mean", SHARE, _personal(lambda p: p.mean()),
+           max, False, _personal(lambda p: p.mean("global"))),
     Column("OLL %", "Personal", "OLL", SHARE, _variant("oll"), max),
     Column("prior %", "Personal", "prior", SHARE, _variant("prior"), max),
     Column("ridge %", "Personal", "ridge", SHARE, _variant("ridge"), max),
@@ -167,9 +169,11 @@ def columns(entries: Sequence[Entry]) -> list[Column]:
     """Those that have a value; costs of the federation unless heads alone were fitted."""
     counted = trained(entries) or any(spent(run, "flops") for run in runs_of(entries))
     results = [*_TOP, *([] if counted else _UPLOADS)]
-    known = [one for one in results if any(v is not None for v in _values(one.read, entries))]
+    filled = [
+        column for column in results if any(v is not None for v in _values(column.read, entries))
+    ]
     costs = [*(_COSTS if counted else ()), _TIME]
-    return [*known, *(one for one in costs if any(_values(one.read, entries)))]
+    return [*filled, *(column for column in costs if any(_values(column.read, entries)))]
 
 
 def _values(read: Read, entries: Sequence[Entry]) -> list[Estimate | None]:
@@ -210,18 +214,18 @@ def _cells(column: Column, entries: Sequence[Entry]) -> list[Cell]:
         for at, (entry, first) in enumerate(
             zip(entries, _values(column.before, entries), strict=True)
         ):
-            own = entry.first.personal
-            if first is not None and own is not None and own.final != "global":
+            personal = entry.first.personal
+            if first is not None and personal is not None and personal.final != "global":
                 texts[at] = f"{100 * first:.1f} → {texts[at]}"
     return [Cell(text, mark) for text, mark in zip(texts, marked, strict=True)]
 
 
 def _marks(values: Sequence[Estimate | None], write: Write, best: Best | None) -> list[bool]:
     """Whether a value is the best: all that read the same share the mark; of one there is none."""
-    known = [value for value in values if value is not None]
-    if best is None or len(values) < 2 or not known:
+    present = [value for value in values if value is not None]
+    if best is None or len(values) < 2 or not present:
         return [False] * len(values)
-    top = write(float(best(known)), None)
+    top = write(float(best(present)), None)
     return [value is not None and write(float(value), None) == top for value in values]
 
 

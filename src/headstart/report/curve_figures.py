@@ -49,6 +49,7 @@ _DIAGNOSED = {
 
 
 def price_curves(entries: Sequence[Entry]) -> list[Drawing | None]:
+    """Return the figures of accuracy by round and by each cost; None where there is no data."""
     return [
         _by_round(entries),
         *(_by_cost((entries, key), name=_PRICES[key][0]) for key in _PRICES),
@@ -57,8 +58,8 @@ def price_curves(entries: Sequence[Entry]) -> list[Drawing | None]:
 
 @drawn(height=4.1, name="accuracy-by-round")
 def _by_round(figure: Figure, entries: Sequence[Entry]) -> str:
-    axes, known = _curves(figure, entries, "round")
-    last = float(known.max(initial=0.0))
+    axes, rounds = _curves(figure, entries, "round")
+    last = float(rounds.max(initial=0.0))
     if axes is None or not last:  # everybody speaks once: there is nothing to see
         return ""
     axes.set_xlim(-0.02 * last, last * 1.03)
@@ -70,10 +71,10 @@ def _by_round(figure: Figure, entries: Sequence[Entry]) -> str:
 @drawn(height=4.1)
 def _by_cost(figure: Figure, data: tuple[Sequence[Entry], str]) -> str:
     _, label, write = _PRICES[data[1]]
-    axes, known = _curves(figure, *data)
+    axes, costs = _curves(figure, *data)
     if axes is None:
         return ""
-    axis.log_ticks(axes, "x", known, write, room=1.4)
+    axis.log_ticks(axes, "x", costs, write, room=1.4)
     axes.set_xlabel(label)
     return f"Test accuracy of each pipeline by {label.removesuffix(' (log scale)')}"
 
@@ -114,11 +115,11 @@ def _upper(curves: Sequence[Array]) -> Array:
 def series(result: RunResult, key: str) -> Array:
     """Rows (cost, accuracy, deviation, phase); what costs nothing has no place on a log scale."""
     rows = mean_curve(result, key)
-    known = rows if key == "round" else rows[rows[:, 0] > 0]
-    if len(known) <= POINTS:
-        return known
-    kept = {*np.linspace(0, len(known) - 1, POINTS).round().astype(int), *_ends(known[:, 3])}
-    return known[sorted(kept)]
+    shown = rows if key == "round" else rows[rows[:, 0] > 0]
+    if len(shown) <= POINTS:
+        return shown
+    kept = {*np.linspace(0, len(shown) - 1, POINTS).round().astype(int), *_ends(shown[:, 3])}
+    return shown[sorted(kept)]
 
 
 def _ends(phases: Array) -> list[int]:
@@ -135,10 +136,10 @@ def personal_accuracy(figure: Figure, models: Sequence[OwnModel]) -> str:
     if not models:
         return ""
     axes = figure.add_subplot()
-    for one in models:
-        wide = {"color": "#9aa5b1", "linewidth": 3.4} if one.model == "global" else {}
-        _sorted(axes, one, one.shares, **wide)
-    lowest = min(0.8, *(float(one.shares.min()) for one in models))
+    for model in models:
+        wide = {"color": "#9aa5b1", "linewidth": 3.4} if model.model == "global" else {}
+        _sorted(axes, model, model.shares, **wide)
+    lowest = min(0.8, *(float(model.shares.min()) for model in models))
     axes.set_ylim(math.floor(10 * lowest) / 10 - 0.02, 1.03)
     axis.percents(axes.yaxis)
     axes.set_xlabel("share of clients, least accurate first")
@@ -154,9 +155,9 @@ def client_changes(figure: Figure, models: Sequence[OwnModel]) -> str:
         return ""
     axes = figure.add_subplot()
     axes.axhline(0, color=INK, linewidth=1.0, zorder=2)
-    for one in models:
-        _sorted(axes, one, one.change)
-    _tint_losses(axes, np.concatenate([one.change for one in models]))
+    for model in models:
+        _sorted(axes, model, model.change)
+    _tint_losses(axes, np.concatenate([model.change for model in models]))
     axes.yaxis.set_major_formatter(lambda value, _: _signed(100 * value))
     axes.set_xlabel("share of clients, those that lose first")
     axes.set_ylabel("points gained")
@@ -164,10 +165,10 @@ def client_changes(figure: Figure, models: Sequence[OwnModel]) -> str:
     return "Change of each client's accuracy, sorted"
 
 
-def _sorted(axes: Axes, one: OwnModel, values: Array, **more: Any) -> None:
+def _sorted(axes: Axes, model: OwnModel, values: Array, **more: Any) -> None:
     share = (np.arange(len(values)) + 0.5) / len(values)
-    look = {**_line(one.at), "marker": "o" if len(values) <= 3 else "", "markevery": None, **more}
-    axes.plot(thin(share), thin(values), label=name(one.label, 60), **look)
+    look = {**_line(model.at), "marker": "o" if len(values) <= 3 else "", "markevery": None, **more}
+    axes.plot(thin(share), thin(values), label=name(model.label, 60), **look)
     axes.set_xlim(0, 1)
     axis.percents(axes.xaxis)
 

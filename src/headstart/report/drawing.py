@@ -89,9 +89,9 @@ def drawn(
     """
 
     def wrap(draw: Callable[[Figure, T], str]) -> Callable[..., Drawing | None]:
-        own = name or draw.__name__.replace("_", "-")
+        default = name or draw.__name__.replace("_", "-")
 
-        def made(data: T, *, name: str = own) -> Drawing | None:
+        def made(data: T, *, name: str = default) -> Drawing | None:
             from matplotlib.figure import Figure
 
             with _styled(name):

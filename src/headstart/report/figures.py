@@ -32,6 +32,7 @@ COLUMNS, LINES, CELLS = 300, 120, 400  # of the heat map (clients, classes), of 
 
 @drawn(height=4.1)
 def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw accuracy by uploads received; return the caption, "" if there is nothing to draw."""
     curves = [(entry, mean_series(entry.result, _arrived)) for entry in entries]
     curves = [(entry, curve) for entry, curve in curves if len(curve)]
     if not curves:
@@ -54,8 +55,10 @@ def accuracy_by_upload(figure: Figure, entries: Sequence[Entry]) -> str:
 
 
 def _arrived(run: SeedResult) -> dict[int, float]:
-    known = run.head.arrivals if run.head else ()
-    return {one.clients: one.accuracy for one in known if one.accuracy is not None}
+    arrivals = run.head.arrivals if run.head else ()
+    return {
+        arrival.clients: arrival.accuracy for arrival in arrivals if arrival.accuracy is not None
+    }
 
 
 def _early(curve: Array) -> Array:
@@ -67,10 +70,11 @@ def _early(curve: Array) -> Array:
 
 @drawn(height=4.1)
 def class_coverage(figure: Figure, run: SeedResult) -> str:
-    known = run.head.arrivals if run.head else ()
-    if not known:
+    """Draw the classes seen by uploads received; return the caption, "" without arrivals."""
+    arrivals = run.head.arrivals if run.head else ()
+    if not arrivals:
         return ""
-    seen, classes = np.array([(one.clients, one.classes) for one in known], float).T
+    seen, classes = np.array([(arrival.clients, arrival.classes) for arrival in arrivals], float).T
     axes, every = figure.add_subplot(), len(run.data.classes) or int(classes.max())
     axes.axhline(every, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, label=f"all {every:,}")
     axes.fill_between(seen, classes, step="post", color=COLOURS[0], alpha=0.12, linewidth=0)
@@ -89,6 +93,7 @@ def class_coverage(figure: Figure, run: SeedResult) -> str:
 
 @drawn(height=3.7)
 def who_holds_what(figure: Figure, run: SeedResult) -> str:
+    """Draw the samples per client and class; return the caption, "" without counts."""
     counts = np.array(run.split.counts or (), float)
     if not counts.size:
         return ""
@@ -115,6 +120,7 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
 
 @drawn(height=3.7)
 def client_bytes(figure: Figure, run: SeedResult) -> str:
+    """Draw the bytes per client; return the caption, "" if no client sent any."""
     measured = _sizes([client.up for client in run.clients])
     formula = _sizes([client.formula_up for client in run.clients])
     if not len(measured):
@@ -136,12 +142,13 @@ def client_bytes(figure: Figure, run: SeedResult) -> str:
 
 def _sizes(values: Sequence[float | None]) -> Array:
     """Bytes in order; one client alone is drawn as a level line."""
-    known = thin(np.sort([value for value in values if value]))
-    return np.repeat(known, 2) if len(known) == 1 else known
+    sizes = thin(np.sort([value for value in values if value]))
+    return np.repeat(sizes, 2) if len(sizes) == 1 else sizes
 
 
 @drawn(height=3.7)
 def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw accuracy by bytes per client; return the caption, "" without either."""
     shown = [(e, x, y) for e in entries if (x := _upload(e.result)) and (y := e.result.accuracy)]
     if not shown:
         return ""
@@ -164,8 +171,8 @@ def _upload(result: RunResult) -> float | None:
     """Mean bytes up per client: of the upload alone, where it is known."""
 
     def read(run: SeedResult) -> float | None:
-        own, up = run.head.bytes_per_client if run.head else None, spent(run, "up")
-        return own or (up and up / max(len(run.split.clients), 1))
+        measured, up = run.head.bytes_per_client if run.head else None, spent(run, "up")
+        return measured or (up and up / max(len(run.split.clients), 1))
 
     return result.over_seeds(read)
 
@@ -175,6 +182,7 @@ def _upload(result: RunResult) -> float | None:
 
 @drawn(height=4.1)
 def ridge_path(figure: Figure, head: HeadSummary) -> str:
+    """Draw the GCV score by λ; return the caption, "" for a head without a path."""
     if head.path is None or not head.path.ridges:
         return ""
     path = head.path
@@ -204,6 +212,7 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
 
 @drawn(height=4.9)
 def confusion_matrix(figure: Figure, confusion: Confusion) -> str:
+    """Draw the confusion matrix; return the caption, "" if it is empty."""
     counts = np.array(confusion.matrix, float)
     if not counts.size:
         return ""

@@ -23,9 +23,9 @@ def finite(value: object) -> float | None:
 
 def written(value: float | None, write: Write) -> str:
     """An estimate with its deviation over seeds, a number, or the dash."""
-    known = finite(value)
+    number = finite(value)
     spread = value.std if isinstance(value, Estimate) else None
-    return MISSING if known is None else write(known, spread)
+    return MISSING if number is None else write(number, spread)
 
 
 def clean(text: str) -> str:
@@ -40,6 +40,7 @@ def name(value: object, limit: int = 200) -> str:
 
 
 def percent(share: float, spread: float | None = None) -> str:
+    """Return a share as a percentage, with its spread if there is one."""
     return f"{_both(100 * share, spread and 100 * spread, 1)}%"
 
 
@@ -66,18 +67,22 @@ def round_size(value: float) -> str:
 
 
 def round_flops(value: float) -> str:
+    """Return a number of operations with a unit, rounded."""
     return _united(value, None, "", round_number=True)
 
 
 def seconds(value: float, spread: float | None = None) -> str:
+    """Return a time in seconds, with its spread if there is one."""
     return f"{_both(value, spread, 2)} s"
 
 
 def times(value: float, spread: float | None = None) -> str:
+    """Return a ratio, with its spread if there is one."""
     return f"{_both(value, spread, 1)}×"
 
 
 def count(value: float, spread: float | None = None) -> str:
+    """Return a count, with one decimal if it has a spread."""
     return _both(value, spread, 1) if spread else plain(value)
 
 
@@ -98,14 +103,14 @@ def _both(value: float, spread: float | None, digits: int) -> str:
 
 def plain(value: object) -> str:
     """Any value: whole numbers grouped, others to four figures, text on one line."""
-    known = finite(value)
-    if value is None or (known is None and isinstance(value, float)):
+    number = finite(value)
+    if value is None or (number is None and isinstance(value, float)):
         return MISSING
-    if known is None:
+    if number is None:
         return ("no", "yes")[value] if isinstance(value, bool) else clean(str(value))
-    if known == int(known) and abs(known) < 1e15:
-        return f"{int(known):,}".replace("-", "−")
-    return scientific(known) if 0 < abs(known) < 1e-3 or abs(known) >= 1e6 else f"{known:.4g}"
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}".replace("-", "−")
+    return scientific(number) if 0 < abs(number) < 1e-3 or abs(number) >= 1e6 else f"{number:.4g}"
 
 
 def scientific(value: float) -> str:

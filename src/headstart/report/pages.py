@@ -56,13 +56,13 @@ def page(
 def figure(results: Sequence[RunResult], by: str = "round") -> Any:
     """Accuracy by round, bytes, flops or formula (the papers' bytes), as a matplotlib figure."""
     drawings = curve_figures.price_curves(make_entries(results)[0])
-    found = {drawing.name: drawing for drawing in drawings if drawing}
-    known = ("round", "bytes", "flops", "formula")
-    if by not in known:
-        raise HeadstartError(f"by: expected one of {', '.join(known)}, got {by!r}")
-    if f"accuracy-by-{by}" not in found:
+    drawn = {drawing.name: drawing for drawing in drawings if drawing}
+    axes = ("round", "bytes", "flops", "formula")
+    if by not in axes:
+        raise HeadstartError(f"by: expected one of {', '.join(axes)}, got {by!r}")
+    if f"accuracy-by-{by}" not in drawn:
         raise HeadstartError(f"by: expected a curve, got results without any by {by}")
-    return found[f"accuracy-by-{by}"].canvas
+    return drawn[f"accuracy-by-{by}"].canvas
 
 
 def write_report(
@@ -104,7 +104,7 @@ def _render(
     title: str,
     grid: Sequence[Table],
 ) -> str:
-    known = [value for run in runs_of(entries) for value in accuracies(run)]
+    values = [value for run in runs_of(entries) for value in accuracies(run)]
     compared = summary.compared(entries)
     context: dict[str, object] = {
         "style": (files(__package__) / "templates" / "style.css").read_text(encoding="utf-8"),
@@ -116,13 +116,13 @@ def _render(
         "best_own": summary.best(entries, lambda result: result.personal_accuracy),
         "cheapest": {key: cheapest(entries, key) for key in ("both", "flops")},
         "means": summary.means(entries[0].result),
-        "evaluated": bool(known),
+        "evaluated": bool(values),
         "facts": summary.facts(entries),
         "grid": grid,
         "entries": entries,
         "figures": drawings.get,
         "drawn": min(len(entries), MANY),
-        "stretched": max(known, default=0.0) >= STRETCHED,
+        "stretched": max(values, default=0.0) >= STRETCHED,
         "table_of_pipelines": pipeline_table(entries),
         "trained": trained(entries),
         "paired": sections.paired_table(entries),
@@ -175,13 +175,13 @@ def _drawings(entries: Sequence[Entry]) -> dict[str, Drawing]:
     heads = [run.head for run in (entry.first for entry in entries) if run.head]
     arrived = [e.first for e in entries if e.first.head and e.first.head.arrivals]
     confused = sections.confusion_of(entries)
-    found: list[Drawing | None] = [
+    drawings: list[Drawing | None] = [
         *(curve_figures.price_curves(few) if trained(entries) else ()),
         *([] if trained(entries) or len(few) < 2 else [figures.accuracy_by_upload_size(few)]),
         *([] if trained(entries) else [figures.client_bytes(entries[0].first)]),
         figures.accuracy_by_upload(few),
         *(figures.class_coverage(run) for run in arrived[:1]),
-        *(figures.ridge_path(head) for head in [one for one in heads if one.path][:1]),
+        *(figures.ridge_path(head) for head in [head for head in heads if head.path][:1]),
         *([figures.confusion_matrix(confused[1])] if confused else []),
         curve_figures.personal_accuracy(models_of(entries)),
         curve_figures.client_changes(own_models(few)),
@@ -190,8 +190,8 @@ def _drawings(entries: Sequence[Entry]) -> dict[str, Drawing]:
     ]
     for at, entry in enumerate(splits(entries), 1):
         place = f"who-holds-what{f'-{at}' if at > 1 else ''}"
-        found.append(figures.who_holds_what(entry.first, name=place))
-    return {drawing.name: drawing for drawing in found if drawing is not None}
+        drawings.append(figures.who_holds_what(entry.first, name=place))
+    return {drawing.name: drawing for drawing in drawings if drawing is not None}
 
 
 def _clearest(entries: Sequence[Entry]) -> list[Entry]:

@@ -16,12 +16,16 @@ def short(pipelines: Sequence[str]) -> tuple[list[str], list[str]]:
     """The pipelines without the settings that every training of every one has, and these."""
     trained = [match[2] for text in pipelines for match in _TRAINED.finditer(text)]
     each = [_settings(inside) for inside in trained]
-    shared = [one for one in (each or [[]])[0] if "=" in one and all(one in own for own in each)]
+    shared = [
+        setting
+        for setting in (each or [[]])[0]
+        if "=" in setting and all(setting in other for other in each)
+    ]
     if len(pipelines) < 2 or not shared:
         return list(pipelines), []
 
     def less(match: re.Match[str]) -> str:
-        left = ", ".join(one for one in _settings(match[2]) if one not in shared)
+        left = ", ".join(setting for setting in _settings(match[2]) if setting not in shared)
         return f"{match[1]}({left})" if left else match[1]
 
     labels = [_TRAINED.sub(less, text) for text in pipelines]
@@ -30,7 +34,7 @@ def short(pipelines: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _settings(inside: str | None) -> list[str]:
-    return [one.strip() for one in _SETTING.findall(inside or "")]
+    return [setting.strip() for setting in _SETTING.findall(inside or "")]
 
 
 def legend(labels: Sequence[str], limit: int = _LEGEND) -> list[str]:

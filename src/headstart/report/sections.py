@@ -46,25 +46,25 @@ def paired_table(entries: Sequence[Entry]) -> Table | None:
 
 def own_table(models: Sequence[OwnModel]) -> Table | None:
     """Own models against the shared one: means, who gains and who loses, and by how much."""
-    rows = [(one.label, _own_cells(one)) for one in models]
+    rows = [(model.label, _own_cells(model)) for model in models]
     groups = [("Mean accuracy", 3), ("Clients that", 3), ("Points, over clients", 4)]
     header = ["shared", "own", "own, plain", "gain", "same", "lose", "worst", "10%", "median"]
     return Table("Model", [*header, "90%"], rows, groups) if rows else None
 
 
-def _own_cells(one: OwnModel) -> list[Cell]:
-    model = one.model
+def _own_cells(row: OwnModel) -> list[Cell]:
+    model = row.model
     means = (
-        one.over_seeds(lambda own: own.weighted("global")),
-        one.over_seeds(lambda own: own.weighted(model)),
-        one.over_seeds(lambda own: own.mean(model)),
+        row.over_seeds(lambda personal: personal.weighted("global")),
+        row.over_seeds(lambda personal: personal.weighted(model)),
+        row.over_seeds(lambda personal: personal.mean(model)),
     )
     moved = (
-        one.over_seeds(lambda own: float((own.change(model) > 0).sum())),
-        one.over_seeds(lambda own: float((own.change(model) == 0).sum())),
-        one.over_seeds(lambda own: float((own.change(model) < 0).sum())),
+        row.over_seeds(lambda personal: float((personal.change(model) > 0).sum())),
+        row.over_seeds(lambda personal: float((personal.change(model) == 0).sum())),
+        row.over_seeds(lambda personal: float((personal.change(model) < 0).sum())),
     )
-    spread = np.quantile(one.change, (0, 0.1, 0.5, 0.9)).tolist()
+    spread = np.quantile(row.change, (0, 0.1, 0.5, 0.9)).tolist()
     return _texts(
         *(written(value, percent) for value in means),
         *(written(value, count) for value in moved),
@@ -73,13 +73,14 @@ def _own_cells(one: OwnModel) -> list[Cell]:
 
 
 def ridge_table(entries: Sequence[Entry]) -> Table | None:
+    """Return the table of λ chosen by GCV, or None if no head has a path."""
     rows = []
     for entry in entries:
         head = entry.first.head
         if head is not None and head.path is not None:
             score, freedom = min(zip(head.path.scores, head.path.freedom, strict=True))
-            known = (head.path.best, head.solved.get("ridge"), score, freedom)
-            rows.append((entry.label, _texts(*map(plain, known))))
+            values = (head.path.best, head.solved.get("ridge"), score, freedom)
+            rows.append((entry.label, _texts(*map(plain, values))))
     header = ["λ of the lowest score", "λ used", "lowest score", "degrees of freedom there"]
     return Table("Pipeline", header, rows) if rows else None
 
@@ -90,11 +91,11 @@ def ridge_table(entries: Sequence[Entry]) -> Table | None:
 def confusion_of(entries: Sequence[Entry]) -> tuple[Entry, Confusion] | None:
     """Of the first that has one; over seeds, where they have the same classes, the sum."""
     for entry in entries:
-        own = [run.confusion for run in entry.result.runs if run.confusion]
-        alike = [one for one in own if one.classes == own[0].classes]
+        matrices = [run.confusion for run in entry.result.runs if run.confusion]
+        alike = [matrix for matrix in matrices if matrix.classes == matrices[0].classes]
         if alike:
-            total = np.sum([one.matrix for one in alike], axis=0).tolist()
-            return entry, Confusion(own[0].classes, tuple(map(tuple, total)))
+            total = np.sum([matrix.matrix for matrix in alike], axis=0).tolist()
+            return entry, Confusion(matrices[0].classes, tuple(map(tuple, total)))
     return None
 
 
@@ -107,10 +108,11 @@ class Errors(NamedTuple):
 
 
 def errors(entries: Sequence[Entry]) -> Errors | None:
-    found = confusion_of(entries)
-    if found is None:
+    """Return the commonest mistakes, or None without a confusion matrix."""
+    total = confusion_of(entries)
+    if total is None:
         return None
-    entry, confusion = found
+    entry, confusion = total
     scores = Scores(np.array(confusion.classes), np.array(confusion.matrix))
     rows = [
         (
@@ -137,6 +139,7 @@ class Holdings(NamedTuple):
 
 
 def holdings(run: SeedResult) -> Holdings:
+    """Return the heterogeneity of a run's split as tables."""
     single: list[tuple[str, float]] = []
     spread: dict[str, dict[str, float]] = {}
     for label, value in run.split.summary.items():
@@ -177,13 +180,15 @@ class Bits(NamedTuple):
 
 def same_bits(entries: Sequence[Entry]) -> list[Bits]:
     """Those that differ, of all seeds; where none does, those of the first seed."""
-    found = [
+    compared = [
         (run is entry.first, Bits(entry.label, run.head.digest, run.pooled.digest))
         for entry in entries
         for run in entry.result.runs
         if run.head and run.pooled and run.head.digest and run.pooled.digest
     ]
-    return [bits for _, bits in found if not bits.same] or [bits for first, bits in found if first]
+    return [bits for _, bits in compared if not bits.same] or [
+        bits for first, bits in compared if first
+    ]
 
 
 class Promise(NamedTuple):
@@ -195,8 +200,8 @@ class Promise(NamedTuple):
 
 def promises(entries: Sequence[Entry]) -> list[Promise]:
     """Of every private pipeline, its first seed's; another seed is another release."""
-    said = ((entry.label, entry.first.privacy) for entry in entries)
-    return [Promise(label, privacy.facts) for label, privacy in said if privacy]
+    private = ((entry.label, entry.first.privacy) for entry in entries)
+    return [Promise(label, privacy.facts) for label, privacy in private if privacy]
 
 
 class DisclosureCount(NamedTuple):
@@ -209,13 +214,13 @@ class DisclosureCount(NamedTuple):
 
 def reveals(entries: Sequence[Entry]) -> list[DisclosureCount]:
     """What messages say more than a client may wish, of the first result that knows."""
-    entry = next((one for one in entries if one.first.reveals), None)
-    found = []
+    entry = next((entry for entry in entries if entry.first.reveals), None)
+    counts = []
     for key in entry.first.reveals if entry else ():
         clients, every = (
-            Estimate(run.reveals.get(one, 0) for run in entry.result.runs)  # type: ignore[union-attr]
-            for one in (key, "clients")
+            Estimate(run.reveals.get(kind, 0) for run in entry.result.runs)  # type: ignore[union-attr]
+            for kind in (key, "clients")
         )
         share = clients / every if every and key != "clients" else None
-        found.append(DisclosureCount(name(key).capitalize(), clients, share))
-    return found
+        counts.append(DisclosureCount(name(key).capitalize(), clients, share))
+    return counts

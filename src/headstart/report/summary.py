@@ -39,6 +39,8 @@ class ComparisonSummary(NamedTuple):
 
 
 def compared(entries: Sequence[Entry]) -> ComparisonSummary:
+    """Return what the report's opening says of all pipelines together."""
+
     def all_of(read: Callable[[SeedResult], str]) -> str:
         return " or ".join(_once(read(entry.first) for entry in entries))
 
@@ -67,8 +69,8 @@ def split_text(split: SplitSummary) -> str:
     rest = {key: value for key, value in split.settings.items() if key != "clients"}
     if set(rest) == {"alpha"}:
         return f"{name(split.name, 40).capitalize()} {plain(rest['alpha'])}"
-    said = ", ".join(f"{name(key)} {plain(value)}" for key, value in rest.items())
-    return name(split.name, 40) + (f" ({said})" if said else "")
+    settings_text = ", ".join(f"{name(key)} {plain(value)}" for key, value in rest.items())
+    return name(split.name, 40) + (f" ({settings_text})" if settings_text else "")
 
 
 def over_seeds(entries: Sequence[Entry]) -> str:
@@ -83,8 +85,8 @@ def best(
 ) -> tuple[Entry, Estimate] | None:
     """Who has the highest value, and that."""
     values = ((entry, read(entry.result)) for entry in entries)
-    known = [(entry, value) for entry, value in values if value is not None]
-    return max(known, key=lambda pair: pair[1], default=None)
+    present = [(entry, value) for entry, value in values if value is not None]
+    return max(present, key=lambda pair: pair[1], default=None)
 
 
 class Means(NamedTuple):
@@ -98,6 +100,7 @@ class Means(NamedTuple):
 
 
 def means(result: RunResult) -> Means:
+    """Return the means over seeds that the report's opening cites."""
     return Means(
         result.over_seeds(lambda run: run.balanced_accuracy),
         result.pooled_accuracy,
@@ -121,17 +124,17 @@ def facts(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
         "Images": lambda entry: _images(entry.first),
         "Seed": lambda entry: _seeds(entry.result.seeds, varied(entries)),
     }
-    found = []
+    stated = []
     for term, read in reads.items():
-        said: dict[str, list[str]] = {}
+        labels: dict[str, list[str]] = {}
         for entry in entries:
-            said.setdefault(read(entry), []).append(name(entry.label))
-        several = len(said) > 1
-        said.pop("", None)
-        texts = [text + f" ({', '.join(own)})" * several for text, own in said.items()]
-        found += [(term, texts)] if texts else []
+            labels.setdefault(read(entry), []).append(name(entry.label))
+        several = len(labels) > 1
+        labels.pop("", None)
+        texts = [text + f" ({', '.join(names)})" * several for text, names in labels.items()]
+        stated += [(term, texts)] if texts else []
     notes = _once(note for run in runs_of(entries) for note in run.notes)
-    return [*found, *([("To note", notes)] if notes else [])]
+    return [*stated, *([("To note", notes)] if notes else [])]
 
 
 def _data(entry: Entry) -> str:
@@ -161,36 +164,38 @@ def _split(split: SplitSummary) -> str:
 
 
 def _held_out(run: SeedResult) -> str:
-    found, share = [], run.split.test_fraction
+    parts, share = [], run.split.test_fraction
     if run.data.test:
         of = "the data's own test part" if share is None else f"{share:.3g} of the data"
-        found.append(f"{plain(run.data.test)} test samples that no client holds ({of})")
+        parts.append(f"{plain(run.data.test)} test samples that no client holds ({of})")
     if run.settings.get("matched"):
-        found.append("each client is tested on outside samples of its own class frequencies")
+        parts.append("each client is tested on outside samples of its own class frequencies")
     if run.split.held_out:
-        found.append(f"{run.split.held_out:.3g} of each client's samples, to test it on")
-    return "; ".join(found) or "nothing"
+        parts.append(f"{run.split.held_out:.3g} of each client's samples, to test it on")
+    return "; ".join(parts) or "nothing"
 
 
 def _images(run: SeedResult) -> str:
-    found = []
+    parts = []
     if run.data.shift is not None:
-        found.append(
+        parts.append(
             f"Images are shifted by δ = {plain(run.data.shift)}: clients, and test images, fall "
             "into three groups in which red, green or blue is that much stronger."
         )
     names = (run.data.augment or "").split(", ")
     if "fedrdn" in names:
-        found.append("FedRDN normalizes training images with the channels of a random client.")
+        parts.append("FedRDN normalizes training images with the channels of a random client.")
     others = [name for name in names if name not in ("", "fedrdn")]
     if others:
-        found.append(f"Training images are augmented: {', '.join(others)}.")
-    return " ".join(found)
+        parts.append(f"Training images are augmented: {', '.join(others)}.")
+    return " ".join(parts)
 
 
 def _seeds(seeds: Sequence[int], changed: Sequence[str]) -> str:
-    known = ", ".join(map(str, seeds))
-    return f"{known}; each changes {', '.join(changed)}" if changed and len(seeds) > 1 else known
+    numbers = ", ".join(map(str, seeds))
+    return (
+        f"{numbers}; each changes {', '.join(changed)}" if changed and len(seeds) > 1 else numbers
+    )
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -209,26 +214,27 @@ def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str,
 def common(entries: Sequence[Entry]) -> str:
     """The settings that all share, on one line."""
     each = [dict(_flat(entry.first.settings)) for entry in entries]
-    return settings({k: v for k, v in each[0].items() if all(own.get(k) == v for own in each)})
+    return settings({k: v for k, v in each[0].items() if all(other.get(k) == v for other in each)})
 
 
 def differing(entries: Sequence[Entry]) -> Table | None:
     """Every setting in which results differ, the settings of their heads and what was solved."""
     each = [dict(_flat(entry.first.settings)) for entry in entries]
-    keys = _once(key for own in each for key in own)
-    keys = [key for key in keys if len({own.get(key) for own in each}) > 1]
+    keys = _once(key for values in each for key in values)
+    keys = [key for key in keys if len({values.get(key) for values in each}) > 1]
     rows, headed = [], any(entry.first.head for entry in entries)
-    for entry, own in zip(entries, each, strict=True):
-        texts, head = [own.get(key, MISSING) for key in keys], entry.first.head
+    for entry, entry_settings in zip(entries, each, strict=True):
+        texts, head = [entry_settings.get(key, MISSING) for key in keys], entry.first.head
         if headed:
-            known = (head.settings, head.solved) if head else ({}, {})
-            texts += [settings(values) or MISSING for values in known]
+            settings_of = (head.settings, head.solved) if head else ({}, {})
+            texts += [settings(values) or MISSING for values in settings_of]
         rows.append((entry.label, [Cell(text) for text in texts]))
     header = [*keys, *(["settings of the head", "solved"] if headed else [])]
     return Table("Pipeline", header, rows) if header else None
 
 
 def footer(entries: Sequence[Entry]) -> str:
+    """Return the version and the date of the newest run."""
     run = max(runs_of(entries), key=lambda run: run.created)
     text = f"Headstart {name(run.version, 40)}".strip()
     return f"{text}, results of {name(run.created, 40)}." if run.created else f"{text}."

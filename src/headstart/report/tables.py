@@ -24,14 +24,14 @@ Line = Sequence[Value]
 def files(entries: Sequence[Entry]) -> dict[str, str]:
     """Name → CSV text, empty where there are no rows."""
     runs = runs_of(entries)
-    found: dict[str, list[Line]] = {
+    tables: dict[str, list[Line]] = {
         "table.csv": list(text_table(entries).text),
         "targets.csv": list(_targets(entries)),
         "curves.csv": _lines(curve_rows(runs)),
         "clients.csv": _lines(client_rows(runs)),
         "arrivals.csv": _lines(_arrivals(runs)),
     }
-    return {name: as_csv(lines) if len(lines) > 1 else "" for name, lines in found.items()}
+    return {name: as_csv(lines) if len(lines) > 1 else "" for name, lines in tables.items()}
 
 
 def _targets(entries: Sequence[Entry]) -> Iterator[Line]:
@@ -61,6 +61,7 @@ def _arrivals(runs: Sequence[SeedResult]) -> list[Row]:
 
 
 def as_csv(lines: Iterable[Line]) -> str:
+    """Return lines as CSV; a missing value is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows(

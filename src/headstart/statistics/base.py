@@ -15,10 +15,10 @@ from headstart.statistics.exact import Lattice
 from headstart.statistics.wire import LABEL_LIMIT, Arrays, Limits
 
 PRECISIONS = {
-    "float64": "8 bytes a number: nothing is lost",
-    "float32": "4 bytes a number, the default",
-    "float16": "2 bytes a number and a scale a row",
-    "int8": "1 byte a number and a scale a row: the smallest message",
+    "float64": "8 bytes per number: nothing is lost",
+    "float32": "4 bytes per number, the default",
+    "float16": "2 bytes per number and a scale per row",
+    "int8": "1 byte per number and a scale per row: the smallest message",
 }
 LARGEST = 1e140  # of a feature: sums of squares must stay numbers
 ROWS = ("F64", "F32", "F16", "I8", "I64")  # types of rows on the wire; I64 on a lattice
@@ -30,13 +30,19 @@ class Summable(Protocol):
     is_sum: ClassVar[bool]
 
     def __add__(self, other: Self) -> Self: ...
-    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]: ...
+    def to_arrays(self, precision: str | None = None) -> dict[str, NDArray[Any]]:
+        """Return the arrays of its message, at this precision."""
+        ...
+
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Self: ...
     def to_bytes(self, precision: str | None = None) -> bytes: ...
     @classmethod
     def from_bytes(cls, data: bytes, limits: Limits | None = None) -> Self: ...
-    def digest(self) -> str: ...
+    def digest(self) -> str:
+        """Return a SHA-256 of its contents, the same for equal statistics."""
+        ...
+
     @classmethod
     def total(cls, statistics: Iterable[Self]) -> Self: ...
 
@@ -90,7 +96,7 @@ def check_samples(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.fl
         raise DataError(f"features: expected numbers, got dtype {z.dtype}")
     y = as_labels(labels)
     if len(y) != len(z):
-        raise DataError(f"labels: expected one a sample ({len(z)}), got {len(y)}")
+        raise DataError(f"labels: expected one per sample ({len(z)}), got {len(y)}")
     if y.dtype.kind == "U" and max(map(len, y.tolist()), default=0) > LABEL_LIMIT:
         raise DataError(f"labels: expected at most {LABEL_LIMIT} characters each")
     floats = z if z.dtype.kind == "f" else z.astype(np.float64)
@@ -144,6 +150,7 @@ def fingerprint(kind: str, parts: Iterable[object]) -> str:
 
 
 def check_precision(precision: str, exact: bool) -> str:
+    """Return the precision; refuse an unknown one, and any but float64 for exact sums."""
     if precision not in PRECISIONS:
         raise DataError(f"precision: expected one of {', '.join(PRECISIONS)}, got {precision!r}")
     if exact and precision != "float64":
@@ -152,7 +159,7 @@ def check_precision(precision: str, exact: bool) -> str:
 
 
 def row_scale(rows: NDArray[np.float64], precision: str) -> NDArray[np.float32]:
-    """A scale a row that fits its largest number to float16 (1) or int8 (127)."""
+    """A scale per row that fits its largest number to float16 (1) or int8 (127)."""
     scale = np.abs(rows).max(axis=1, initial=0.0) / (127 if precision == "int8" else 1)
     narrow = cast("scale", scale, "float32")
     return np.where(narrow > 0, narrow, np.float32(1.0))
@@ -255,8 +262,8 @@ class Slots:
                 raise DataError("labels: expected all integers or all strings, got both")
             self._kind = classes.dtype.kind
         place = self._place
-        found = [place.setdefault(label, len(place)) for label in classes.tolist()]
-        return np.array(found, dtype=np.intp)
+        positions = [place.setdefault(label, len(place)) for label in classes.tolist()]
+        return np.array(positions, dtype=np.intp)
 
     def sorted(self) -> tuple[Labels, NDArray[np.intp]]:
         """The classes in order, and the place of each."""

@@ -48,6 +48,7 @@ _RANK = 1e-3
 def read_factor(
     dimension: int, classes: Labels, counts: NDArray[np.int64], arrays: Arrays
 ) -> Factor:
+    """Return the factor in a message's arrays; refuse shapes and dtypes that do not fit."""
     y = arrays["y"]
     r, n = len(y), int(counts.sum())
     if dimension < 1 or r > min(n, dimension):
@@ -130,8 +131,8 @@ def _fits(factor: Factor, loose: bool) -> bool:
     needed = classes + r - n  # directions in which the labels are all within the features
     if loose or needed <= 0:
         return positive(gap, error)
-    found = np.linalg.eigvalsh(gap)
-    return bool(found[0] >= -error and found[needed - 1] <= _RANK)
+    eigenvalues = np.linalg.eigvalsh(gap)
+    return bool(eigenvalues[0] >= -error and eigenvalues[needed - 1] <= _RANK)
 
 
 def _check_factor_bounds(factor: Factor, lattice: Lattice | None, limits: Limits) -> None:
@@ -149,11 +150,13 @@ def _check_factor_bounds(factor: Factor, lattice: Lattice | None, limits: Limits
     if factor.scale is not None and len(factor):
         moved = float(np.linalg.norm(rounding(factor.z, factor.scale)[_largest(factor) > 0]))
     label = 0.0 if factor.scale is None else _UNITS[2]
-    own = np.sqrt(factor.counts)[:, None] * (moved + label * np.sqrt(squares))
+    slack = np.sqrt(factor.counts)[:, None] * (moved + label * np.sqrt(squares))
     least = np.maximum(np.sqrt(squares) - moved, 0.0) ** 2
     if limits.bound is not None:
-        _check_bounds(least, np.maximum(np.abs(b) - own, 0.0), factor.counts, limits.bound * _BOUND)
-    _check_norm(least, np.maximum(np.abs(b) - own, 0.0), factor.counts, _scaled(limits.norm))
+        _check_bounds(
+            least, np.maximum(np.abs(b) - slack, 0.0), factor.counts, limits.bound * _BOUND
+        )
+    _check_norm(least, np.maximum(np.abs(b) - slack, 0.0), factor.counts, _scaled(limits.norm))
 
 
 def read_gram(
@@ -163,6 +166,7 @@ def read_gram(
     arrays: Arrays,
     lattice: Lattice | None,
 ) -> Gram:
+    """Return the Gram matrix in a message's arrays; refuse shapes and dtypes that do not fit."""
     a, b = arrays["a"], arrays["b"]
     if dimension < 1 or a.shape != (dimension * (dimension + 1) // 2,):
         raise WireError(
@@ -210,9 +214,9 @@ def check_gram(gram: Gram, lattice: Lattice | None, limits: Limits) -> None:
     if loose or n >= d + classes:
         sound = positive(rest, error)
     else:
-        found = np.linalg.eigvalsh(rest, UPLO="L")
-        sound = n >= classes and found[0] >= -error
-        sound = sound and found[::-1][n - classes] <= error
+        eigenvalues = np.linalg.eigvalsh(rest, UPLO="L")
+        sound = n >= classes and eigenvalues[0] >= -error
+        sound = sound and eigenvalues[::-1][n - classes] <= error
     if not sound:
         raise WireError("impossible", "gram: not the moments of any samples")
 

@@ -104,7 +104,7 @@ class ClassSums:
         return self.lattice is not None
 
     def class_sums(self) -> NDArray[np.float64]:
-        """B: one row a class, in the features' own units."""
+        """B: one row per class, in the features' own units."""
         return self._table("sums") * (self.lattice.step if self.lattice else 1.0)
 
     def squares(self) -> NDArray[np.float64]:

@@ -205,8 +205,8 @@ def _parts(y: Labels, means: int, key: bytes) -> list[NDArray[np.intp]]:
     shuffled = np.argsort(uniform(key, (len(y),)), kind="stable")
     result = []
     for label in np.unique(y):
-        own = shuffled[y[shuffled] == label]
-        result += np.array_split(own, min(means, len(own)))
+        rows = shuffled[y[shuffled] == label]
+        result += np.array_split(rows, min(means, len(rows)))
     return result
 
 

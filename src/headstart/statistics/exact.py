@@ -27,8 +27,8 @@ class Lattice:
     bound: float = 16.0
 
     def __post_init__(self) -> None:
-        known = isinstance(self.bound, (int, float, np.number))
-        if not (known and 1e-100 < float(self.bound) < 1e100):  # its square must stay a number
+        is_number = isinstance(self.bound, (int, float, np.number))
+        if not (is_number and 1e-100 < float(self.bound) < 1e100):  # its square must stay a number
             raise DataError(f"bound: expected a number above 0 (to 1e100), got {self.bound!r}")
         object.__setattr__(self, "bound", float(self.bound))  # 8 and 8.0 have one digest
 

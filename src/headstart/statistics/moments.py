@@ -155,7 +155,7 @@ class Moments:
         return squares * self.lattice.step**2 if self.lattice else squares
 
     def class_sums(self) -> NDArray[np.float64]:
-        """B = YᵀZ, one row a class, in the features' own units."""
+        """B = YᵀZ, one row per class, in the features' own units."""
         sums = self._gram.b.astype(np.float64)
         return sums * self.lattice.step if self.lattice else sums
 

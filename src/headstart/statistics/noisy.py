@@ -125,9 +125,9 @@ class NoisySums:
         variances = arrays["variances"]
         if len(variances) != len(tables) or not (variances > 0).all():
             raise WireError("shape", f"variances: expected {len(tables)} above 0")
-        known = dict(zip(tables, variances.tolist(), strict=True))
+        by_table = dict(zip(tables, variances.tolist(), strict=True))
         direction = arrays.get("direction")
-        return cls(dimension, classes, tables, known, direction)
+        return cls(dimension, classes, tables, by_table, direction)
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: whole numbers, whatever the precision of other statistics."""

@@ -226,6 +226,7 @@ def difference(total: Gram, part: Gram) -> Gram:
 
 
 def gram_arrays(gram: Gram) -> dict[str, Array]:
+    """Return the arrays of a Gram matrix's message; A is packed by its upper triangle."""
     packed = np.concatenate([row[i:] for i, row in enumerate(gram.a)])
     return {
         "classes": wire.pack_labels(gram.classes),
@@ -236,6 +237,7 @@ def gram_arrays(gram: Gram) -> dict[str, Array]:
 
 
 def factor_arrays(factor: Factor, precision: str) -> dict[str, Array]:
+    """Return the arrays of a factor's message, at this precision."""
     arrays: dict[str, Array] = {
         "classes": wire.pack_labels(factor.classes),
         "counts": factor.counts,

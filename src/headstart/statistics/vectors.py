@@ -60,10 +60,10 @@ class Vectors:
         return float(self.numbers[self._place(name, self.names)])
 
     @staticmethod
-    def _place(name: str, known: tuple[str, ...]) -> int:
-        if name not in known:
-            raise DataError(f"vectors: expected {name!r}, got {', '.join(known) or 'none'}")
-        return known.index(name)
+    def _place(name: str, names: tuple[str, ...]) -> int:
+        if name not in names:
+            raise DataError(f"vectors: expected {name!r}, got {', '.join(names) or 'none'}")
+        return names.index(name)
 
     def __add__(self, other: Vectors) -> Vectors:
         return Vectors.total([self, other]) if isinstance(other, Vectors) else NotImplemented

@@ -131,7 +131,9 @@ def _head(kind: str, outline: _Outline) -> tuple[bytes, tuple[tuple[str, str], .
         "__metadata__": {"headstart": VERSION, "kind": kind, "sha256": _NO_DIGEST}
     }
     order, end = [], 0  # the widest numbers first: aligned
-    for name, dtype, shape in sorted(outline, key=lambda one: (-_DTYPES[one[1]].itemsize, one[0])):
+    for name, dtype, shape in sorted(
+        outline, key=lambda entry: (-_DTYPES[entry[1]].itemsize, entry[0])
+    ):
         low, end = end, end + math.prod(shape) * _DTYPES[dtype].itemsize
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [low, end]}
         order.append((name, dtype))
@@ -174,9 +176,9 @@ def checked(kind: str, arrays: Arrays, schema: Schema) -> Arrays:
 
 
 def _name_of(name: str, array: Array) -> str:
-    for known, dtype in _DTYPES.items():
+    for code, dtype in _DTYPES.items():
         if array.dtype == dtype:
-            return known
+            return code
     raise WireError("dtype", f"{name}: expected one of {', '.join(_DTYPES)}, got {array.dtype}")
 
 

@@ -54,8 +54,8 @@ def _held(what: str, checks: Iterable[Callable[[Any], None]], subject: Any) -> N
         try:
             check(subject)
         except Exception as error:  # one's own code may fail in any way
-            said = str(error) if isinstance(error, AssertionError) else repr(error)
-            broken[check] = said
+            message = str(error) if isinstance(error, AssertionError) else repr(error)
+            broken[check] = message
     if broken:
         lines = [f"  {check.__name__}: {check.__doc__}\n    {broken[check]}" for check in broken]
         raise AssertionError(

@@ -62,8 +62,8 @@ def vectors(
     for k, n in enumerate(sizes):
         y = rng.integers(classes, size=n + tests)
         x = (centres[y] + rng.normal(size=(n + tests, dimension))).astype(np.float32)
-        own = ArraySamples(x[n:], y[n:]) if tests else None
-        data[f"c{k:02d}"] = ClientData(ArraySamples(x[:n], y[:n]), own)
+        test = ArraySamples(x[n:], y[n:]) if tests else None
+        data[f"c{k:02d}"] = ClientData(ArraySamples(x[:n], y[:n]), test)
     return data
 
 
@@ -106,38 +106,40 @@ def everything(state: State, memories: Memories) -> Arrays:
     return {
         **{f"params/{n}": a for n, a in state.params.items()},
         **{f"server/{k}/{n}": a for k, tree in state.server.items() for n, a in tree.items()},
-        **{f"{who}/{k}": a for who, own in memories.items() for k, a in own.items()},
+        **{f"{who}/{k}": a for who, memory in memories.items() for k, a in memory.items()},
     }
 
 
-def identical(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+def identical(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether two mappings hold the same arrays, bit for bit."""
-    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], right[name]) for name in left
+    )
 
 
 def assert_same(
-    one: Mapping[str, Any], two: Mapping[str, Any], said: str = "two trainings"
+    left: Mapping[str, Any], right: Mapping[str, Any], what: str = "two trainings"
 ) -> None:
     """Bit for bit."""
-    _assert_named(one, two, said)
-    for name, array in one.items():
-        require(np.array_equal(array, two[name]), f"{said}: {name}: expected the same bits")
+    _assert_named(left, right, what)
+    for name, array in left.items():
+        require(np.array_equal(array, right[name]), f"{what}: {name}: expected the same bits")
 
 
 def assert_close(
-    one: Mapping[str, Any],
-    two: Mapping[str, Any],
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
     tolerance: float = 1e-6,
-    said: str = "two trainings",
+    what: str = "two trainings",
 ) -> None:
     """Relative to the largest number of each array (at least 1)."""
-    _assert_named(one, two, said)
-    for name, array in one.items():
-        scale = max(1.0, float(np.abs(two[name]).max(initial=0.0)))
-        gap = float(np.abs(np.asarray(array) - two[name]).max(initial=0.0))
-        require(gap <= tolerance * scale, f"{said}: {name}: they differ by {gap:.3g}")
+    _assert_named(left, right, what)
+    for name, array in left.items():
+        scale = max(1.0, float(np.abs(right[name]).max(initial=0.0)))
+        gap = float(np.abs(np.asarray(array) - right[name]).max(initial=0.0))
+        require(gap <= tolerance * scale, f"{what}: {name}: they differ by {gap:.3g}")
 
 
-def _assert_named(one: Mapping[str, Any], two: Mapping[str, Any], said: str) -> None:
-    strange = set(one) ^ set(two)
-    require(not strange, f"{said}: expected the same arrays, got only once: {sorted(strange)}")
+def _assert_named(left: Mapping[str, Any], right: Mapping[str, Any], what: str) -> None:
+    strange = set(left) ^ set(right)
+    require(not strange, f"{what}: expected the same arrays, got only once: {sorted(strange)}")

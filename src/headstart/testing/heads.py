@@ -47,11 +47,11 @@ def make_clients(
     """(features, labels) of clients with these sizes, drawn from Gaussian classes."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, d))
-    found = []
+    clients = []
     for n in sizes:
         y = rng.integers(classes, size=n)
-        found.append((centres[y] + rng.normal(size=(n, d)), y))
-    return found
+        clients.append((centres[y] + rng.normal(size=(n, d)), y))
+    return clients
 
 
 @st.composite
@@ -59,16 +59,18 @@ def federations(draw: st.DrawFn) -> list[Client]:
     """Clients of any size, dimension and number of classes, with integer or text labels."""
     sizes = draw(st.lists(st.integers(0, 20), min_size=2, max_size=6))
     d, classes = draw(st.integers(1, 8)), draw(st.integers(1, 5))
-    found = make_clients([*sizes, 3], d, classes, draw(st.integers(0, 2**16)))
+    clients = make_clients([*sizes, 3], d, classes, draw(st.integers(0, 2**16)))
     kind = draw(st.sampled_from([np.int64, np.str_]))
-    return [(z, y.astype(kind)) for z, y in found]
+    return [(z, y.astype(kind)) for z, y in clients]
 
 
 def measure(head: Head, clients: Sequence[Client], **how: Any) -> list[Any]:
+    """Return the statistic of each client."""
     return [head.measure(z, y, secret=b"client %d" % k, **how) for k, (z, y) in enumerate(clients)]
 
 
 def pooled(clients: Sequence[Client]) -> Client:
+    """Return the samples of all clients as one."""
     return np.concatenate([z for z, _ in clients]), np.concatenate([y for _, y in clients])
 
 
@@ -79,6 +81,7 @@ def dealt(z: Array, y: Array, rng: np.random.Generator, most: int = 20) -> list[
 
 
 def one_client(n: int, **how: Any) -> Client:
+    """Return one client of `n` random samples."""
     return make_clients((n,), **how)[0]
 
 
@@ -96,47 +99,48 @@ def values(stat: Any) -> dict[str, Array]:
     return dict(stat.to_arrays())
 
 
-def alike(left: Any, right: Any, tolerance: float, said: str) -> None:
+def alike(left: Any, right: Any, tolerance: float, what: str) -> None:
     """The same classes, and numbers that agree relative to the largest of each array."""
     if hasattr(left, "means"):
-        _same_rows(left, right, tolerance, said)
+        _same_rows(left, right, tolerance, what)
         return
-    require(left.classes.tolist() == right.classes.tolist(), f"{said}: the classes differ")
+    require(left.classes.tolist() == right.classes.tolist(), f"{what}: the classes differ")
     mine, theirs = values(left), values(right)
-    require(set(mine) == set(theirs), f"{said}: the arrays differ")
+    require(set(mine) == set(theirs), f"{what}: the arrays differ")
     for name, array in mine.items():
         largest = float(np.abs(array).max(initial=0.0))
-        near(array, theirs[name], f"{said}: {name}", atol=tolerance * largest)
+        near(array, theirs[name], f"{what}: {name}", atol=tolerance * largest)
 
 
-def _same_rows(left: Any, right: Any, tolerance: float, said: str) -> None:
+def _same_rows(left: Any, right: Any, tolerance: float, what: str) -> None:
     """Client means, whose rows may change places when rounded: each has its like in the other."""
     kinds = [sorted(zip(s.labels, s.counts, strict=True)) for s in (left, right)]
-    require(kinds[0] == kinds[1], f"{said}: labels and counts of rows differ")
+    require(kinds[0] == kinds[1], f"{what}: labels and counts of rows differ")
     for label in left.classes:
-        one, two = left.means[left.labels == label], right.means[right.labels == label]
-        gaps = np.abs(one[:, None] - two[None, :]).max(axis=2)
+        mine, two = left.means[left.labels == label], right.means[right.labels == label]
+        gaps = np.abs(mine[:, None] - two[None, :]).max(axis=2)
         worst = float(max(gaps.min(axis=0).max(), gaps.min(axis=1).max()))
         allowed = tolerance * float(np.abs(left.means).max())
-        require(worst <= allowed, f"{said}: a row of class {label} moved by {worst:.3g}")
+        require(worst <= allowed, f"{what}: a row of class {label} moved by {worst:.3g}")
 
 
-def same_digest(left: Any, right: Any, said: str) -> None:
-    require(left.digest() == right.digest(), f"{said}: the digests differ")
+def same_digest(left: Any, right: Any, what: str) -> None:
+    """Fail if the digests of two statistics differ."""
+    require(left.digest() == right.digest(), f"{what}: the digests differ")
 
 
-def solved(head: Head, stat: Any, dimension: int, said: str) -> LinearHead | None:
+def solved(head: Head, stat: Any, dimension: int, what: str) -> LinearHead | None:
     """A head, or None where the method says it cannot (never a NaN, never another exception)."""
     try:
         model = head.solve(stat)
     except SolveError:
         return None
     for name, array in (("weights", model.weights), ("bias", model.bias)):
-        require(np.isfinite(array).all(), f"{said}: expected finite {name}")
+        require(np.isfinite(array).all(), f"{what}: expected finite {name}")
     scores = model.scores(np.ones((3, dimension)))
-    require(np.isfinite(scores).all(), f"{said}: expected finite scores")
-    found: LinearHead = model
-    return found
+    require(np.isfinite(scores).all(), f"{what}: expected finite scores")
+    result: LinearHead = model
+    return result
 
 
 def _each_mode() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -194,10 +198,10 @@ def splits(head: Head) -> None:
     expected = head.solve(head.measure(z, y))
     rng = np.random.default_rng(3)
     for _ in range(3):
-        found = head.solve(total(measure(head, dealt(z, y, rng, 16))))
-        require(found.classes.tolist() == expected.classes.tolist(), "the classes differ")
-        near(found.weights, expected.weights, "weights", rtol=1e-6, atol=1e-6)
-        near(found.bias, expected.bias, "bias", rtol=1e-6, atol=1e-6)
+        head_ = head.solve(total(measure(head, dealt(z, y, rng, 16))))
+        require(head_.classes.tolist() == expected.classes.tolist(), "the classes differ")
+        near(head_.weights, expected.weights, "weights", rtol=1e-6, atol=1e-6)
+        near(head_.bias, expected.bias, "bias", rtol=1e-6, atol=1e-6)
 
 
 def removal(head: Head) -> None:
@@ -273,11 +277,11 @@ def messages_keep_their_precision(head: Head) -> None:
     for n in (0, 1, 5, 11, 60):
         stat = head.measure(*one_client(n), secret=b"s")
         for precision in PRECISIONS:
-            said = f"{n} samples at {precision}"
+            what = f"{n} samples at {precision}"
             copy = head.statistic.from_bytes(stat.to_bytes(precision))
-            alike(stat, copy, TOLERANCE[precision], f"{said}, as bytes")
+            alike(stat, copy, TOLERANCE[precision], f"{what}, as bytes")
             copy = head.statistic.from_arrays(stat.to_arrays(precision))
-            alike(stat, copy, TOLERANCE[precision], f"{said}, as arrays")
+            alike(stat, copy, TOLERANCE[precision], f"{what}, as arrays")
 
 
 def messages_can_be_sent_on(head: Head) -> None:
@@ -300,8 +304,8 @@ def totals_can_be_saved(head: Head) -> None:
             came = total(head.statistic.from_bytes(message) for message in uploads)
             for stored in ("float64", "float32"):
                 again = head.statistic.from_bytes(came.to_bytes(stored))
-                said = f"{name} at {precision}, saved at {stored}"
-                require(again.samples == came.samples, f"{said}: the samples differ")
+                what = f"{name} at {precision}, saved at {stored}"
+                require(again.samples == came.samples, f"{what}: the samples differ")
             if head.statistic.is_sum:
                 left = came - head.statistic.from_bytes(uploads[-1])
                 again = head.statistic.from_bytes(left.to_bytes("float64"))
@@ -398,8 +402,8 @@ def awkward_clients(head: Head) -> None:
         require(model is not None, f"{mode}: expected a head of these clients")
         if model is not None:
             require(model.classes.tolist() == every, f"{mode}: expected a row of every class")
-            said = set(model.predict(rng.normal(size=(9, 6))).tolist())
-            require(said <= set(every), f"{mode}: expected predictions among the classes")
+            predicted = set(model.predict(rng.normal(size=(9, 6))).tolist())
+            require(predicted <= set(every), f"{mode}: expected predictions among the classes")
 
 
 def one_class(head: Head) -> None:
@@ -408,8 +412,8 @@ def one_class(head: Head) -> None:
     stat = total(measure(head, [(rng.normal(size=(5, 6)), np.array([3] * 5))] * 2))
     model = solved(head, stat, 6, "one class")
     if model is not None:
-        said = model.predict(rng.normal(size=(4, 6))).tolist()
-        require(said == [3] * 4, f"expected the only class, got {said}")
+        predicted = model.predict(rng.normal(size=(4, 6))).tolist()
+        require(predicted == [3] * 4, f"expected the only class, got {predicted}")
 
 
 def degenerate_features(head: Head) -> None:
@@ -420,12 +424,12 @@ def degenerate_features(head: Head) -> None:
                 how = {**how, "bound": max(1.0, float(np.abs(z).max()))}
             halves = [(z[::2], y[::2]), (z[1::2], y[1::2])]
             stat = total(measure(head, halves, **how))
-            for one in (
+            for statistic in (
                 stat,
                 head.statistic.from_bytes(stat.to_bytes()),
                 head.measure(z, y, **how),
             ):
-                solved(head, one, 6, f"{name}, {mode}")
+                solved(head, statistic, 6, f"{name}, {mode}")
 
 
 def _degenerate() -> dict[str, Client]:
@@ -484,8 +488,10 @@ def saved_heads(head: Head) -> None:
             "samples": stat.samples,
         }
         for key, value in expected.items():
-            found = loaded.provenance.get(key)
-            require(found == value, f"{mode}: provenance: {key}: expected {value!r}, got {found!r}")
+            actual = loaded.provenance.get(key)
+            require(
+                actual == value, f"{mode}: provenance: {key}: expected {value!r}, got {actual!r}"
+            )
 
 
 GOOD = np.arange(12.0).reshape(4, 3)

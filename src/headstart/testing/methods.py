@@ -83,6 +83,7 @@ def turned(recipe: Recipe) -> bool:
 
 
 def everybody(data: Clients, rounds: int = 3) -> Plan:
+    """Return a plan in which all clients take part in every round."""
     return Plan(rounds=rounds, clients=len(data))
 
 
@@ -93,9 +94,9 @@ def together_or_alone(case: Case) -> None:
     """Clients trained together are clients trained alone, and so are the bytes they send."""
     job, data = case.problem()
     together, alone = Simulator(fresh(data)), Simulator(fresh(data), together=False)
-    one, two = (run(job, data, everybody(data), federation=side) for side in (together, alone))
-    assert_close(everything(*one), everything(*two), said="together and alone")
-    sent = [(state.up, state.down) for state, _ in (one, two)]
+    grouped, two = (run(job, data, everybody(data), federation=side) for side in (together, alone))
+    assert_close(everything(*grouped), everything(*two), what="together and alone")
+    sent = [(state.up, state.down) for state, _ in (grouped, two)]
     require(sent[0] == sent[1], f"together and alone: the bytes differ ({sent[0]} and {sent[1]})")
     require(min(sent[0]) > 0, "expected something sent both ways")
 
@@ -103,17 +104,17 @@ def together_or_alone(case: Case) -> None:
 def any_number_of_threads(case: Case) -> None:
     """Groups of clients side by side are clients alone, whatever the number of threads."""
     job, data = case.problem()
-    found = []
+    results = []
     with mock.patch.multiple(steps, _SMALL=-1, _LANE=2):  # large work, in small groups
         for threads in (1, 2, 3):
             with _threads(threads):
-                found.append(everything(*run(job, data, everybody(data))))
+                results.append(everything(*run(job, data, everybody(data))))
                 require(torch.get_num_threads() == threads, "the number of threads has changed")
-    for threads, other in zip((2, 3), found[1:], strict=True):
-        assert_same(other, found[0], f"{threads} threads and one")
+    for threads, other in zip((2, 3), results[1:], strict=True):
+        assert_same(other, results[0], f"{threads} threads and one")
     alone = Simulator(fresh(data), together=False)
     expected = everything(*run(job, data, everybody(data), federation=alone))
-    assert_close(found[0], expected, said="groups and clients alone")
+    assert_close(results[0], expected, what="groups and clients alone")
 
 
 @contextmanager
@@ -160,8 +161,8 @@ def order_and_groups(case: Case) -> None:
     @given(st.integers(0, 2**16))
     def holds(seed: int) -> None:
         scattered = Scattered(Simulator(fresh(data)), seed)
-        found = everything(*run(job, data, everybody(data), federation=scattered))
-        assert_close(found, expected, said="another order and other groups")
+        scattered_result = everything(*run(job, data, everybody(data), federation=scattered))
+        assert_close(scattered_result, expected, what="another order and other groups")
 
     holds()
 
@@ -174,7 +175,7 @@ def sums_are_enough(case: Case) -> None:
     for last in rounds(job, everybody(data, 2), groups, np.arange(job.spec.classes), state):
         state = last
     expected, _ = run(job, data, everybody(data, 2))
-    assert_close(state.params, expected.params, said="sums of groups and single answers")
+    assert_close(state.params, expected.params, what="sums of groups and single answers")
 
 
 @dataclass
@@ -191,9 +192,9 @@ def clients_without_samples(case: Case) -> None:
     """Clients without samples say nothing and remember nothing."""
     job, data = case.problem()
     expected = run(job, data, everybody(data), federation=Filled(Simulator(fresh(data)), 0))
-    found = run(job, data, everybody(data))
-    assert_same(everything(*found), everything(*expected), "with and without empty clients")
-    require(not found[1]["c00"], "a client without samples remembers something")
+    result = run(job, data, everybody(data))
+    assert_same(everything(*result), everything(*expected), "with and without empty clients")
+    require(not result[1]["c00"], "a client without samples remembers something")
 
 
 # -- repeatable ------------------------------------------------------------------------------------
@@ -228,8 +229,8 @@ def interruptions(case: Case) -> None:
     assert_same(everything(done, kept), whole, "interrupted and undisturbed")
     assert_same(done.evaluated(), undisturbed.evaluated(), "interrupted and undisturbed, evaluated")
     for key in ("round", "best", "best_round", "up", "down"):
-        found, wanted = getattr(done, key), getattr(undisturbed, key)
-        require(found == wanted, f"interrupted: {key}: expected {wanted!r}, got {found!r}")
+        actual, wanted = getattr(done, key), getattr(undisturbed, key)
+        require(actual == wanted, f"interrupted: {key}: expected {wanted!r}, got {actual!r}")
     if job.recipe.memory or job.recipe.personal:
         lost = everything(*run(job, data, plan, state=halfway))
         require(not identical(lost, whole), "the memories that the method declares change nothing")
@@ -247,16 +248,16 @@ def absurd_learning_rates(case: Case) -> None:
         wild = replace(SHORT, rate=rate, decay=1.0, momentum=0.0)
         job, data = case.problem(training=wild)
         sim = Simulator(fresh(data))
-        said = f"learning rate {rate:g}"
+        what = f"learning rate {rate:g}"
         try:
             state, _ = run(job, data, everybody(data, 20), federation=sim)
         except HeadstartError as error:
-            named = str(error).startswith("round ") and said in str(error)
-            require(named, f"{said}: expected the round and the rate in the error, got: {error}")
+            named = str(error).startswith("round ") and what in str(error)
+            require(named, f"{what}: expected the round and the rate in the error, got: {error}")
         else:
-            require(_finite(state.params), f"{said}: the model is not finite, and nothing says so")
+            require(_finite(state.params), f"{what}: the model is not finite, and nothing says so")
         for client in sim.data.values():
-            require(_finite(client.memory), f"{said}: a client keeps numbers that are not finite")
+            require(_finite(client.memory), f"{what}: a client keeps numbers that are not finite")
 
 
 def _finite(arrays: Mapping[str, NDArray[Any]]) -> bool:
@@ -282,6 +283,7 @@ def upload(
 
 
 def moved_names(before: Mapping[str, NDArray[Any]], after: Mapping[str, NDArray[Any]]) -> set[str]:
+    """Return the names of the arrays that training has changed."""
     return {n for n, array in before.items() if not np.array_equal(array, after[n])}
 
 
@@ -319,9 +321,9 @@ def frozen_parts(case: Case) -> None:
 
 def _personal(job: Job, memories: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
     size = sum(n for name, n in _sizes(job).items() if _in(job.recipe.personal, name))
-    own = [kept["personal"] for kept in memories.values()]
-    require(all(len(array) == size for array in own), f"expected {size} personal numbers")
-    alike = any(np.array_equal(a, b) for i, a in enumerate(own) for b in own[:i])
+    personal = [kept["personal"] for kept in memories.values()]
+    require(all(len(array) == size for array in personal), f"expected {size} personal numbers")
+    alike = any(np.array_equal(a, b) for i, a in enumerate(personal) for b in personal[:i])
     require(not alike, "the personal parts of two clients are the same")
 
 

@@ -19,21 +19,21 @@ C = TypeVar("C", bound=type[Augmentation])
 
 def _package() -> dict[str, type[Augmentation]]:
     """The augmentations of this package that are made of settings alone."""
-    found = {}
+    classes = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for thing in vars(module).values():
-            own = isinstance(thing, type) and thing.__module__ == module.__name__
-            if own and hasattr(thing, "name") and not _required(thing):
-                found[thing.name] = thing
-    return found
+            defined_here = isinstance(thing, type) and thing.__module__ == module.__name__
+            if defined_here and hasattr(thing, "name") and not _required(thing):
+                classes[thing.name] = thing
+    return classes
 
 
 def _required(cls: type[Any]) -> list[str]:
     """Fields that have no default."""
     missing = dataclasses.MISSING
     fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    return [one.name for one in fields if one.default is missing is one.default_factory]
+    return [field.name for field in fields if field.default is missing is field.default_factory]
 
 
 def _check(name: str, cls: Any) -> None:
@@ -71,7 +71,7 @@ def register_augmentation(cls: C) -> C:
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Augmentation:
     """An augmentation from its name and settings; a setting that it has not is refused."""
     cls, given = AUGMENTATIONS[name], dict(settings or {})
-    expected = [one.name for one in dataclasses.fields(cls) if one.init]  # type: ignore[arg-type]
+    expected = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     unknown = [key for key in given if key not in expected]
     if unknown:
         raise HeadstartError(

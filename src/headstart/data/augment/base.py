@@ -60,13 +60,15 @@ class Frame:
 class Augmentation:
     """A frozen dataclass with a `name`, whose fields are its settings; it has any of these hooks.
 
-    `needs_decoded`: it looks at the image as it was decoded, before it is resized. `channels`: it
-    is made of what clients send of their colours, by `with_channels`.
+    `needs_decoded`: it needs the image as it was decoded, before it is resized. `channels`: it
+    is made of what clients send of their colours, by `with_channels`. `styles`: of the styles that
+    all other clients send, by `with_styles` (see `headstart.data.augment.restyle`).
     """
 
     name: ClassVar[str]
     needs_decoded: ClassVar[bool] = False
     channels: ClassVar[bool] = False
+    styles: ClassVar[bool] = False
 
     def image(self, image: Image, draw: Draw) -> Image:
         """An RGB image with other colours, in training."""
@@ -83,6 +85,10 @@ class Augmentation:
         """
         return None
 
-    def with_channels(self, own: Any, table: Any) -> Augmentation:
+    def with_channels(self, mine: Any, table: Any) -> Augmentation:
         """Of a client with its `own` channel statistics, when all clients' are in the `table`."""
+        return self
+
+    def with_styles(self, bank: Any) -> Augmentation:
+        """Of a client that has received the `bank` of all others' styles."""
         return self

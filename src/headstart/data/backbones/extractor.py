@@ -96,8 +96,8 @@ class Extractor:
 
     def properties(self) -> dict[str, str]:
         """What a file made from this extractor says of it."""
-        told = properties(self.name, self.identity, self.bound, self.preprocess)
-        return told if self.views is None else {**told, "views": self.views}
+        about = properties(self.name, self.identity, self.bound, self.preprocess)
+        return about if self.views is None else {**about, "views": self.views}
 
     @cached_property
     def _run(self) -> Run:
@@ -109,13 +109,13 @@ class Extractor:
         if len(block) < self.batch:
             whole = np.zeros((self.batch, *block.shape[1:]), np.float32)
             whole[: len(block)] = block
-        found = np.asarray(self._run(whole))
-        if found.shape != (self.batch, self.dimension):
+        features = np.asarray(self._run(whole))
+        if features.shape != (self.batch, self.dimension):
             raise DataError(
                 f"{self.name}: expected features of shape {(self.batch, self.dimension)}, "
-                f"got {found.shape}"
+                f"got {features.shape}"
             )
-        return found
+        return features
 
     def _check(self, images: Images) -> None:
         expected = (3, self.preprocess.size, self.preprocess.size)
@@ -150,18 +150,18 @@ def extractor(
     _check_counts(batch, threads)
     if Path(name_or_path).suffix == ".onnx":
         _only_for_networks(weights, download, engine)
-        told = from_onnx(name_or_path, preprocess=preprocess, batch=batch, threads=threads)
-        return told.with_views(views)
-    known = network(str(name_or_path))
-    prepare = known.fitting(preprocess)
-    path = known.find_weights(weights, download=download)
-    identity = identify(known.name, digest(path), prepare.settings())
-    about = properties(known.name, identity, known.bound, prepare)
+        graph = from_onnx(name_or_path, preprocess=preprocess, batch=batch, threads=threads)
+        return graph.with_views(views)
+    architecture = network(str(name_or_path))
+    prepare = architecture.fitting(preprocess)
+    path = architecture.find_weights(weights, download=download)
+    identity = identify(architecture.name, digest(path), prepare.settings())
+    about = properties(architecture.name, identity, architecture.bound, prepare)
     kept = None if cache is None else Path(cache)
     parallel, threads = graphs.parallel() if engine == "onnx" and threads is None else (1, threads)
-    source = Published(known, path, prepare.size, identity, about, engine, threads, kept)
-    size, bound = known.dimension, known.bound
-    made = Extractor(known.name, size, prepare, bound, identity, batch, source, parallel)
+    source = Published(architecture, path, prepare.size, identity, about, engine, threads, kept)
+    size, bound = architecture.dimension, architecture.bound
+    made = Extractor(architecture.name, size, prepare, bound, identity, batch, source, parallel)
     return made.with_views(views)
 
 
@@ -184,9 +184,9 @@ def from_onnx(
     path = Path(path)
     data = graphs.read(path)
     probe = graphs.session(data, str(path), threads=threads, batch=batch)
-    told = probe.get_modelmeta().custom_metadata_map
+    metadata = probe.get_modelmeta().custom_metadata_map
     fixed, size = _input_shape(path, probe)
-    prepare = preprocess or _told_preprocess(told) or _default_preprocess(size)
+    prepare = preprocess or _stored_preprocess(metadata) or _default_preprocess(size)
     if size not in (None, prepare.size):
         raise DataError(f"preprocess: {path} expects size {size}, got {prepare.size}")
     batch = fixed or batch
@@ -194,7 +194,7 @@ def from_onnx(
     dimension = _dimension(path, source, (batch, 3, prepare.size, prepare.size))
     content = hashlib.sha256(data).hexdigest()
     identity = identify("onnx", f"{content} {source.output}", prepare.settings())
-    limit = bound or float(told.get("bound", BOUND))
+    limit = bound or float(metadata.get("bound", BOUND))
     checks.positive("bound", limit)
     return Extractor(path.stem, dimension, prepare, limit, identity, batch, source, parallel)
 
@@ -244,8 +244,8 @@ def _input_shape(path: Path, session: Any) -> tuple[int | None, int | None]:
     inputs = session.get_inputs()
     shape = list(inputs[0].shape) if len(inputs) == 1 else []
     if len(shape) != 4 or inputs[0].type != "tensor(float)" or shape[1] not in (3, None):
-        found = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs) or "none"
-        raise DataError(f"{path}: expected one float32 input (batch, 3, size, size), got {found}")
+        got = ", ".join(f"{i.name}: {i.type} {i.shape}" for i in inputs) or "none"
+        raise DataError(f"{path}: expected one float32 input (batch, 3, size, size), got {got}")
     batch, _, height, width = (n if isinstance(n, int) else None for n in shape)
     if height != width:
         raise DataError(f"{path}: expected square images, got {height}×{width}")
@@ -253,30 +253,30 @@ def _input_shape(path: Path, session: Any) -> tuple[int | None, int | None]:
 
 
 def _output(path: Path, session: Any, wanted: str | None) -> str:
-    known = [output.name for output in session.get_outputs()]
-    if wanted is None and len(known) == 1:
-        return str(known[0])
-    if wanted not in known:
+    outputs = [output.name for output in session.get_outputs()]
+    if wanted is None and len(outputs) == 1:
+        return str(outputs[0])
+    if wanted not in outputs:
         got = "none named" if wanted is None else repr(wanted)
-        raise DataError(f"output: {path} has {', '.join(known)}; expected one of them, got {got}")
+        raise DataError(f"output: {path} has {', '.join(outputs)}; expected one of them, got {got}")
     return str(wanted)
 
 
 def _dimension(path: Path, source: File, shape: tuple[int, ...]) -> int:
-    found = source.open(shape[0])(np.zeros(shape, np.float32))
-    if found.ndim != 2 or len(found) != shape[0]:
+    features = source.open(shape[0])(np.zeros(shape, np.float32))
+    if features.ndim != 2 or len(features) != shape[0]:
         raise DataError(
             f"{path}: expected features (batch, d) or maps (batch, d, h, w), "
-            f"got shape {found.shape} for a batch of {shape[0]}"
+            f"got shape {features.shape} for a batch of {shape[0]}"
         )
-    return int(found.shape[1])
+    return int(features.shape[1])
 
 
-def _told_preprocess(told: Mapping[str, str]) -> Preprocess | None:
-    if "preprocess" not in told:
+def _stored_preprocess(metadata: Mapping[str, str]) -> Preprocess | None:
+    if "preprocess" not in metadata:
         return None
     try:
-        return Preprocess(**json.loads(told["preprocess"]))
+        return Preprocess(**json.loads(metadata["preprocess"]))
     except (ValueError, TypeError):
         return None  # another tool's property of that name
 

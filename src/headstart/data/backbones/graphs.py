@@ -26,14 +26,15 @@ _VIEW = "view_"
 _SIDECAR = b"\x0a\x08location\x12"  # the entry by which a tensor says that its data is elsewhere
 
 
-def export(module: Any, size: int, properties: Mapping[str, str]) -> bytes:
+def export(module: Any, size: int | tuple[int, int], properties: Mapping[str, str]) -> bytes:
     """The module's graph from `images` to `features`, with its weights and these properties."""
+    height, width = (size, size) if isinstance(size, int) else size
     torch = require("torch", "vision")
     require("onnxscript")
     with _quiet():
         program = torch.onnx.export(
             module.eval(),
-            (torch.zeros(2, 3, size, size),),
+            (torch.zeros(2, 3, height, width),),
             dynamo=True,
             external_data=False,
             input_names=[IMAGES],

@@ -1,7 +1,7 @@
 """MiniLM (Wang et al. 2020): BERT's encoder in NumPy, its output averaged and of unit length.
 
 A sentence runs alone and at its own length: there is no padding to mask and nothing of another
-sentence to meet. Letters: T tokens, d numbers a token, h heads.
+sentence to meet. Letters: T tokens, d numbers per token, h heads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Size:
     def shapes(self, vocabulary: int) -> dict[str, tuple[int, ...]]:
         """The name and shape of every tensor that is used."""
         d = self.dimension
-        found: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, tuple[int, ...]] = {
             "embeddings.word_embeddings.weight": (vocabulary, d),
             "embeddings.position_embeddings.weight": (self.positions, d),
             "embeddings.token_type_embeddings.weight": (2, d),
@@ -51,11 +51,11 @@ class Size:
             prefix = f"encoder.layer.{layer}."
             norms += [f"{prefix}{name}.LayerNorm" for name in ("attention.output", "output")]
             for name, shape in maps.items():
-                found[f"{prefix}{name}.weight"] = shape
-                found[f"{prefix}{name}.bias"] = shape[:1]
+                shapes[f"{prefix}{name}.weight"] = shape
+                shapes[f"{prefix}{name}.bias"] = shape[:1]
         for name in norms:
-            found[f"{name}.weight"] = found[f"{name}.bias"] = (d,)
-        return found
+            shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (d,)
+        return shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +81,8 @@ class Encoder:
         """Word, place and kind; a sentence by itself is of the first kind."""
         kinds = self.tensors["embeddings.token_type_embeddings.weight"]
         places = self.tensors["embeddings.position_embeddings.weight"]
-        known = self.tensors["embeddings.word_embeddings.weight"]
-        return self._norm("embeddings.", known[ids] + places[: len(ids)] + kinds[0])
+        embeddings = self.tensors["embeddings.word_embeddings.weight"]
+        return self._norm("embeddings.", embeddings[ids] + places[: len(ids)] + kinds[0])
 
     def _layer(self, at: str, x: Floats) -> Floats:
         """x ← norm(x + attention(x)), then x ← norm(x + W₂ gelu(W₁ x))."""
@@ -127,13 +127,13 @@ def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Flo
             absent = next((name for name in shapes if name not in held), None)
             if absent is not None:
                 raise DataError(f"{path}: expected a tensor {absent!r}, got none of that name")
-            found = {name: np.asarray(file.get_tensor(name)) for name in shapes}
+            tensors = {name: np.asarray(file.get_tensor(name)) for name in shapes}
     except (library.SafetensorError, OSError) as error:
         raise DataError(f"{path}: expected a safetensors file: {error}") from error
     for name, shape in shapes.items():
-        if found[name].shape != shape or found[name].dtype.kind != "f":
+        if tensors[name].shape != shape or tensors[name].dtype.kind != "f":
             raise DataError(
                 f"{path}: {name!r}: expected floating point of shape {shape}, "
-                f"got {found[name].dtype} of shape {found[name].shape}"
+                f"got {tensors[name].dtype} of shape {tensors[name].shape}"
             )
-    return {name: tensor.astype(np.float32, copy=False) for name, tensor in found.items()}
+    return {name: tensor.astype(np.float32, copy=False) for name, tensor in tensors.items()}

@@ -70,11 +70,7 @@ class Preprocess:
 
     def into(self, image: Image.Image, out: NDArray[np.float32]) -> None:
         """The same, written to a place that is there: fresh memory costs more than the pixels."""
-        planes = self.resized(image).split()
-        for place, plane, mean, std in zip(out, planes, self.mean, self.std, strict=True):
-            # (x/255 − mean)/std with one product and one sum, plane by plane
-            np.multiply(np.asarray(plane), np.float32(1 / (255 * std)), out=place)
-            place -= np.float32(mean / std)
+        normalize(self.resized(image), self.mean, self.std, out)
 
     def resized(self, image: Image.Image) -> Image.Image:
         """The `size`×`size` colours of an image, before they are normalized."""
@@ -98,6 +94,55 @@ class Preprocess:
         upright = image.width <= image.height
         size = (self.resize, longer) if upright else (longer, self.resize)
         return image.resize(size, self._filter)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole image brought to `height`×`width` (multiples of 8), normalized as `Preprocess`."""
+
+    height: int
+    width: int
+    interpolation: str = "bilinear"
+    mean: Triple = IMAGENET_MEAN
+    std: Triple = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            checks.count(name, getattr(self, name))
+            if getattr(self, name) % 8:
+                raise DataError(f"{name}: expected a multiple of 8, got {getattr(self, name)}")
+        object.__setattr__(self, "mean", _triple("mean", self.mean))
+        object.__setattr__(self, "std", _triple("std", self.std))
+
+    def settings(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 3, self.height, self.width
+
+    def __call__(self, image: Image.Image) -> NDArray[np.float32]:
+        out = np.empty(self.shape, np.float32)
+        self.into(image, out)
+        return out
+
+    def into(self, image: Image.Image, out: NDArray[np.float32]) -> None:
+        """As `Preprocess.into`; an image of that size already keeps its pixels."""
+        try:
+            rgb = as_rgb(image)
+        except (OSError, SyntaxError) as error:
+            raise DataError(f"image: cannot be decoded: {error}") from error
+        if rgb.size != (self.width, self.height):
+            how = getattr(require("PIL.Image").Resampling, self.interpolation.upper())
+            rgb = rgb.resize((self.width, self.height), how)
+        normalize(rgb, self.mean, self.std, out)
+
+
+def normalize(image: Image.Image, means: Triple, stds: Triple, out: NDArray[np.float32]) -> None:
+    """(x/255 − mean)/std of an RGB image, with one product and one sum, plane by plane."""
+    for place, plane, mean, std in zip(out, image.split(), means, stds, strict=True):
+        np.multiply(np.asarray(plane), np.float32(1 / (255 * std)), out=place)
+        place -= np.float32(mean / std)
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

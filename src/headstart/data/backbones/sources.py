@@ -1,7 +1,7 @@
 """Where features come from: a published network, an ONNX file, or a function.
 
 A source opens as a function from a full batch of images to their features; what it cannot give
-(a torch module, an ONNX graph) it says.
+(a torch module, an ONNX graph) it names.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ ENGINES = ("onnx", "torch")
 
 
 class Source(Protocol):
+    """Where an extractor's network comes from: an ONNX file or a torch module."""
+
     def open(self, batch: int) -> Run:
         """A function of exactly `batch` images."""
 
@@ -49,7 +51,7 @@ class Published:
 
     network: Network
     weights: Path
-    size: int
+    size: int | tuple[int, int]  # of the side, or height and width
     identity: str
     properties: Mapping[str, str]
     engine: str = "onnx"
@@ -96,6 +98,16 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Stages(Published):
+    """The outputs of a network's stages side by side, for every cell of an image."""
+
+    def module(self) -> Any:
+        from headstart.data.backbones.networks.stages import SideBySide
+
+        return SideBySide(super().module()).eval()
+
+
+@dataclass(frozen=True)
 class File:
     """Any ONNX model with one input, the images; maps (4-D) are averaged over the image."""
 
@@ -106,8 +118,8 @@ class File:
 
     def open(self, batch: int) -> Run:
         def run(images: Images) -> NDArray[Any]:
-            found = np.asarray(self.session.run([self.output], {name: images})[0])
-            return found.mean((2, 3)) if found.ndim == 4 else found
+            features = np.asarray(self.session.run([self.output], {name: images})[0])
+            return features.mean((2, 3)) if features.ndim == 4 else features
 
         name = self.session.get_inputs()[0].name
         return run
@@ -157,7 +169,7 @@ class Mirrored:
         return both
 
     def module(self) -> Any:
-        raise DataError("views: a torch module sees one view; ask the extractor without flip")
+        raise DataError("views: a torch module sees one view; build the extractor without flip")
 
     def onnx(self) -> bytes:
         return graphs.with_mirror(self.one.onnx(), self.output)
@@ -165,6 +177,6 @@ class Mirrored:
 
 def cache_folder() -> Path:
     """HEADSTART_CACHE, or the user's cache folder."""
-    told = os.environ.get("HEADSTART_CACHE")
+    folder = os.environ.get("HEADSTART_CACHE")
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(told or os.path.join(cache, "headstart")).expanduser()
+    return Path(folder or os.path.join(cache, "headstart")).expanduser()

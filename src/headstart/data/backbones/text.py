@@ -144,8 +144,8 @@ def text_extractor(
     The weights are loaded with the first sentences; until then they are only read for the digest.
     """
     if name not in TEXTS:
-        known = ", ".join(sorted(TEXTS))
-        raise DataError(f"extractor: expected one of {known} for sentences, got {name!r}")
+        names = ", ".join(sorted(TEXTS))
+        raise DataError(f"extractor: expected one of {names} for sentences, got {name!r}")
     if workers is not None:
         checks.count("workers", workers)
     network = TEXTS[name]

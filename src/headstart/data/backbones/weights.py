@@ -120,8 +120,8 @@ def installed(folder: str) -> Iterator[Path]:
 def hub_folder() -> Path:
     """Where torch hub keeps the files it has downloaded."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = os.environ.get("TORCH_HOME") or os.path.join(cache, "torch")
-    return Path(home).expanduser() / "hub" / "checkpoints"
+    folder = os.environ.get("TORCH_HOME") or os.path.join(cache, "torch")
+    return Path(folder).expanduser() / "hub" / "checkpoints"
 
 
 def checked(path: Path) -> Path:
@@ -139,22 +139,22 @@ def digest(path: Path) -> str:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _compare(path: Path, found: str) -> None:
-    told = _DIGEST.search(path.name)
-    if told and not found.startswith(told[1]):
-        _refuse(path, told[1], found, "as the name says")
+def _compare(path: Path, actual: str) -> None:
+    expected = _DIGEST.search(path.name)
+    if expected and not actual.startswith(expected[1]):
+        _refuse(path, expected[1], actual, "as the name says")
 
 
 def _expect(path: Path, expected: str) -> None:
-    found = digest(path)
-    if found != expected:
-        _refuse(path, expected[:8], found, "as published")
+    actual = digest(path)
+    if actual != expected:
+        _refuse(path, expected[:8], actual, "as published")
 
 
-def _refuse(path: Path, begin: str, found: str, why: str) -> None:
+def _refuse(path: Path, begin: str, actual: str, why: str) -> None:
     raise DataError(
         f"{path}: expected a SHA-256 that begins with {begin}, {why}, "
-        f"got {found[: len(begin)]}: the file is damaged or another one"
+        f"got {actual[: len(begin)]}: the file is damaged or another one"
     )
 
 

@@ -57,52 +57,53 @@ class WordPieces:
 
     @classmethod
     def load(cls, path: Path, reading: Reading) -> WordPieces:
-        """A vocabulary with a piece a line, whose number is the id."""
+        """A vocabulary with one piece per line, whose number is the id."""
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: expected a vocabulary in UTF-8: {error}") from error
-        known = {line: number for number, line in enumerate(lines) if line}
-        absent = [name for name in (PAD, UNKNOWN, BEGIN, END) if name not in known]
-        if absent or known[PAD]:
+        vocabulary = {line: number for number, line in enumerate(lines) if line}
+        absent = [name for name in (PAD, UNKNOWN, BEGIN, END) if name not in vocabulary]
+        if absent or vocabulary[PAD]:
             raise DataError(
-                f"{path}: expected a piece a line, {PAD} the first, with {UNKNOWN}, {BEGIN} and "
-                f"{END}; got {len(known)} pieces, without {', '.join(absent) or f'{PAD} first'}"
+                f"{path}: expected one piece per line, {PAD} the first, with {UNKNOWN}, {BEGIN}, "
+                f"{END}; got {len(vocabulary)} pieces, "
+                f"without {', '.join(absent) or f'{PAD} first'}"
             )
-        return cls(known, reading)
+        return cls(vocabulary, reading)
 
     def settings(self) -> dict[str, Any]:
         return self.reading.settings()
 
     def __call__(self, sentence: str) -> NDArray[np.int32]:
         room = self.reading.length - 2
-        found: list[int] = []
-        for word in words(sentence):
-            found += self._pieces(word)
-            if len(found) >= room:
+        pieces: list[int] = []
+        for word in split_words(sentence):
+            pieces += self._pieces(word)
+            if len(pieces) >= room:
                 break
-        if not found:
+        if not pieces:
             raise DataError(f"sentence: expected words, got {sentence[:40]!r}")
-        ids = [self.vocabulary[BEGIN], *found[:room], self.vocabulary[END]]
+        ids = [self.vocabulary[BEGIN], *pieces[:room], self.vocabulary[END]]
         return np.array(ids + [0] * (self.reading.length - len(ids)), np.int32)
 
     def _pieces(self, word: str) -> list[int]:
         """Greedy: the longest known beginning, again and again; a rest makes all of it unknown."""
-        found: list[int] = []
+        pieces: list[int] = []
         start, end = 0, len(word)
         while start < len(word) <= _LONGEST:
             piece = ("##" if start else "") + word[start:end]
             if piece in self.vocabulary:
-                found.append(self.vocabulary[piece])
+                pieces.append(self.vocabulary[piece])
                 start, end = end, len(word)
             elif end > start + 1:
                 end -= 1
             else:
                 break
-        return found if start == len(word) else [self.vocabulary[UNKNOWN]]
+        return pieces if start == len(word) else [self.vocabulary[UNKNOWN]]
 
 
-def words(sentence: str) -> Iterator[str]:
+def split_words(sentence: str) -> Iterator[str]:
     """Words and single signs: no accents, no capitals, no control characters."""
     apart = "".join(map(_spaced, sentence))
     plain = (c for c in unicodedata.normalize("NFD", apart) if unicodedata.category(c) != "Mn")

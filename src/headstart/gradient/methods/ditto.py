@@ -9,5 +9,7 @@ from headstart.heads.base import number
 
 def ditto(strength: float = 0.1, server_rate: float = 1.0) -> Recipe:
     number("strength", strength)
-    own = Pass("copy", correct=towards_received(strength))
-    return Recipe(passes=(Pass(), own), memory={"copy": "received"}, server=Average(server_rate))
+    personal = Pass("copy", correct=towards_received(strength))
+    return Recipe(
+        passes=(Pass(), personal), memory={"copy": "received"}, server=Average(server_rate)
+    )

@@ -7,6 +7,7 @@ from headstart.gradient.servers import Adaptive
 
 
 def fedadagrad(server_rate: float = 1e-2, momentum: float = 0.0, tau: float = 1e-3) -> Recipe:
+
     def growing(v: float, square: float) -> float:
         return v + square
 

@@ -38,6 +38,8 @@ def feddyn(alpha: float = 0.1) -> Recipe:
 
 @dataclass(frozen=True)
 class Dynamic:
+    """FedDyn's server step: the mean update, less the drift h/α that it accumulates."""
+
     alpha: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

@@ -21,6 +21,8 @@ def fedexp(epsilon: float = 0.001) -> Recipe:
 
 @dataclass(frozen=True)
 class Extrapolated:
+    """FedExP's server step: the mean update times max(1, Σ‖δ‖²/(2M(‖mean δ‖² + ε)))."""
+
     epsilon: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

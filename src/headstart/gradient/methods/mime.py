@@ -21,11 +21,11 @@ def mime(beta: float = 0.9, lite: bool = False) -> Recipe:
     flag("lite", lite)
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
-        found = gradient(params)
+        step = gradient(params)
         if not lite:
             there = gradient({**params, **local.received})
-            found = add(minus(found, there), local.server["gradient"])
-        return add(scaled(found, 1 - beta), local.server["momentum"], beta)
+            step = add(minus(step, there), local.server["gradient"])
+        return add(scaled(step, 1 - beta), local.server["momentum"], beta)
 
     state = ("momentum",) if lite else ("momentum", "gradient")
     return Recipe(
@@ -39,6 +39,8 @@ def mime(beta: float = 0.9, lite: bool = False) -> Recipe:
 
 @dataclass(frozen=True)
 class Steady:
+    """Mime's server step: the mean update, and momentum from the mean full gradient."""
+
     beta: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

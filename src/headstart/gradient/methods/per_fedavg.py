@@ -17,8 +17,8 @@ def per_fedavg(alpha: float = 0.01) -> Recipe:
     number("alpha", alpha)
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
-        found = gradient(params, half=0)
-        ahead = add(only(params, found), found, -alpha)
+        step = gradient(params, half=0)
+        ahead = add(only(params, step), step, -alpha)
         return gradient({**params, **ahead}, half=1)
 
     def adapt(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:

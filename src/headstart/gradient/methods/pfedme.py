@@ -34,10 +34,10 @@ def pfedme(
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         near = dict(params)
         for _ in range(inner_steps):
-            found = gradient(near)
-            found = add(found, minus(only(near, found), params), strength)
-            near |= add(only(near, found), found, -inner_rate)
-        return scaled(minus(only(params, found), near), strength)
+            step = gradient(near)
+            step = add(step, minus(only(near, step), params), strength)
+            near |= add(only(near, step), step, -inner_rate)
+        return scaled(minus(only(params, step), near), strength)
 
     def adapt(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         return scaled(near_given(gradient, params, local), inner_rate / local.rate)

@@ -32,8 +32,8 @@ def scaffold(server_rate: float = 1.0) -> Recipe:
 
 
 def _correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
-    found = gradient(params)
-    return add(add(found, local.memory["control"], -1.0), local.server["control"])
+    step = gradient(params)
+    return add(add(step, local.memory["control"], -1.0), local.server["control"])
 
 
 def _change(end: LocalResult) -> dict[str, Any]:
@@ -44,6 +44,8 @@ def _change(end: LocalResult) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Controlled:
+    """Scaffold's server step: the mean update, and the control variate of all clients."""
+
     rate: float
 
     def start(self, params: Tree) -> dict[str, Tree]:

@@ -26,11 +26,14 @@ _STAGES = (
 
 
 class EfficientNetLite(nn.Module):
+    """EfficientNet-Lite up to its pooled features, for a width and a depth factor."""
+
     def __init__(self, width: float = 1.0, depth: float = 1.0, dropout: float = 0.2) -> None:
         super().__init__()
         self._conv_stem = SameConv(3, 32, 3, 2)
         self._bn0 = _norm(32)
         self._blocks = nn.ModuleList()
+        self.ends: list[int] = []  # the last block of each stage
         inputs = 32
         for expansion, channels, repeats, first, kernel in _STAGES:
             outputs = _eights(channels * width)
@@ -38,6 +41,7 @@ class EfficientNetLite(nn.Module):
                 stride = 1 if repeat else first
                 self._blocks.append(Block(inputs, outputs, expansion, stride, kernel))
                 inputs = outputs
+            self.ends.append(len(self._blocks) - 1)
         self._conv_head = SameConv(inputs, 1280, 1)
         self._bn1 = _norm(1280)
         self._dropout = nn.Dropout(dropout)
@@ -49,6 +53,16 @@ class EfficientNetLite(nn.Module):
             x = block(x)
         x = F.relu6(self._bn1(self._conv_head(x)))
         return F.relu6(F.adaptive_avg_pool2d(x, 1).flatten(1))  # a mean of 6s may round above 6
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """The output of each stage, from stride 2 to 32."""
+        x = F.relu6(self._bn0(self._conv_stem(x)))
+        found = []
+        for at, block in enumerate(self._blocks):
+            x = block(x)
+            if at in self.ends:
+                found.append(x)
+        return found
 
     def logits(self, x: Tensor) -> Tensor:
         scores: Tensor = self._fc(self._dropout(self(x)))

@@ -6,4 +6,5 @@ from headstart.data.backbones.networks.efficientnet_lite import EfficientNetLite
 
 
 def build() -> EfficientNetLite:
+    """Return the torch module with random weights."""
     return EfficientNetLite(depth=1.1)

@@ -19,10 +19,13 @@ _STAGES = (
 
 
 def build() -> MobileNetV2:
+    """Return the torch module with random weights."""
     return MobileNetV2()
 
 
 class MobileNetV2(nn.Module):
+    """MobileNetV2, with the module names of its published weights."""
+
     def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = [_conv(3, 32, kernel=3, stride=2)]
@@ -38,6 +41,18 @@ class MobileNetV2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         pooled = F.adaptive_avg_pool2d(self.features(x), 1).flatten(1)
         return F.relu6(pooled)  # a mean of 6s may round to above 6
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """The output of each stage, from stride 2 to 32."""
+        ends = [
+            sum(repeats for _, _, repeats, _ in _STAGES[: at + 1]) for at in range(len(_STAGES))
+        ]
+        found = []
+        for at, layer in enumerate(self.features[: ends[-1] + 1]):
+            x = layer(x)
+            if at in ends:
+                found.append(x)
+        return found
 
     def logits(self, x: Tensor) -> Tensor:
         scores: Tensor = self.classifier(self(x))

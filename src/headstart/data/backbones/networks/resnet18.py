@@ -7,10 +7,13 @@ from torch.nn import functional as F
 
 
 def build() -> ResNet18:
+    """Return the torch module with random weights."""
     return ResNet18()
 
 
 class ResNet18(nn.Module):
+    """ResNet-18, with the module names of its published weights."""
+
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)

@@ -10,6 +10,7 @@ from headstart.data.backbones.networks.resnet18 import Block
 
 
 def build() -> ResNet18At32:
+    """Return the torch module with random weights."""
     return ResNet18At32()
 
 

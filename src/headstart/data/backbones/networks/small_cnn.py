@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 
 def build() -> SmallCNN:
+    """Return the torch module with random weights."""
     return SmallCNN()
 
 

@@ -12,10 +12,13 @@ from torch.nn import functional as F
 
 
 def build() -> SqueezeNet:
+    """Return the torch module with random weights."""
     return SqueezeNet()
 
 
 class SqueezeNet(nn.Module):
+    """SqueezeNet 1.1, with the module names of its published weights."""
+
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
@@ -43,6 +46,8 @@ class SqueezeNet(nn.Module):
 
 
 class Fire(nn.Module):
+    """A fire module: a 1×1 squeeze, then 1×1 and 3×3 expansions side by side."""
+
     def __init__(self, inputs: int, squeezed: int, expanded: int) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(inputs, squeezed, 1)

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 
 def build() -> VGG11:
+    """Return the torch module with random weights."""
     return VGG11()
 
 

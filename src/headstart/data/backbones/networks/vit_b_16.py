@@ -15,10 +15,13 @@ _PATCH, _SIDE, _WIDTH, _HIDDEN, _HEADS, _LAYERS = 16, 224, 768, 3072, 12, 12
 
 
 def build() -> VisionTransformer:
+    """Return the torch module with random weights."""
     return VisionTransformer()
 
 
 class VisionTransformer(nn.Module):
+    """ViT-B/16, with the module names of its published weights."""
+
     def __init__(self) -> None:
         super().__init__()
         self.conv_proj = nn.Conv2d(3, _WIDTH, _PATCH, _PATCH)
@@ -41,6 +44,8 @@ class VisionTransformer(nn.Module):
 
 
 class Encoder(nn.Module):
+    """The transformer's blocks and their last normalization."""
+
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self.pos_embedding = nn.Parameter(torch.empty(1, tokens, _WIDTH).normal_(std=0.02))

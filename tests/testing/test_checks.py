@@ -19,7 +19,7 @@ from headstart.testing import heads as of_heads
 from headstart.testing import methods as of_methods
 
 pytestmark = pytest.mark.usefixtures("registered")
-PLUGINS = Path(__file__).parent / "plugin_files"
+PLUGINS = Path(__file__).parents[1] / "plugin_files"
 COUNTER = itertools.count(1)  # what no method may have: a memory that nobody knows of
 
 
@@ -48,8 +48,8 @@ class Plain:
     def measure(self, features, labels, **how):
         return self.statistic.measure(features, labels, **how)
 
-    def paper_upload_size(self, d, own, every):
-        return d * own
+    def paper_upload_size(self, d, held, every):
+        return d * held
 
     def solve(self, total):
         if not total.samples:
@@ -243,10 +243,10 @@ def test_a_broken_head_is_told_all_that_it_breaks():
 def test_checks_hold_where_asserts_are_switched_off():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_testing import head, one_class_too_few, check_head\n"
+        "from tests.testing.test_checks import head, one_class_too_few, check_head\n"
         "check_head(head(solve=one_class_too_few))"
     )
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-O", "-c", code, here], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Broken breaks 2 of its promises" in done.stderr

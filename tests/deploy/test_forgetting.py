@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,31 +17,23 @@ from headstart.deploy.ledger import Ledger
 from headstart.deploy.verifying import verify
 from headstart.errors import HeadstartError
 
-from .ledger_world import ROUND, contract_of, total_of, upload_of
+from .ledger_world import (
+    ANT,
+    BEE,
+    CAT,
+    DOG,
+    EMU,
+    NAMES,
+    ROUND,
+    code_of,
+    contract_of,
+    filled,
+    total_of,
+    traces,
+    upload_of,
+)
 
-ANT, BEE, CAT, DOG, EMU = NAMES = ["ant 1", "bee 2", "cat 3", "dog 4", "emu 5"]
 HEADS = [hs.Fed3R(), hs.FedNCM(), hs.SharedVariances(), hs.FedCOF(), hs.LDA(), hs.ETF()]
-
-
-def filled(path, names, head=None, exact=True):
-    """A ledger with the uploads of these clients, in this order."""
-    ledger = Ledger.create(path, contract_of(head, exact=exact))
-    uploads = {name: upload_of(NAMES.index(name), head, exact=exact) for name in names}
-    for name in names:
-        ledger.accept(name, ROUND, f"key of {name}", uploads[name])
-    return ledger, uploads
-
-
-def traces(folder, name, payload):
-    """Files under a folder that still hold a client's name, key, or a part of its message."""
-    pieces = [name.encode(), payload[-64:], payload[len(payload) // 2 :][:64]]
-    return [
-        (file, piece[:16])
-        for file in folder.rglob("*")
-        if file.is_file()
-        for piece in pieces
-        if piece in file.read_bytes()
-    ]
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
@@ -99,109 +90,6 @@ def test_no_file_remembers(tmp_path):
     assert verify(path).clients == 4
 
 
-def test_an_older_export_keeps_its_own_total(tmp_path):
-    ledger, uploads = filled(tmp_path / "ledger", NAMES[:3])
-    with ledger:
-        ledger.export(tmp_path / "out")
-        ledger.accept(DOG, ROUND, "k", upload_of(3))
-        ledger.forget(BEE)
-    total = hs.Moments.from_bytes((tmp_path / "out" / "total.safetensors").read_bytes())
-    assert total.digest() == total_of({n: uploads[n] for n in (ANT, CAT)}).digest()
-
-
-def test_exports_that_cannot_be_reached_are_named(tmp_path):
-    ledger, _ = filled(tmp_path / "ledger", NAMES)
-    with ledger:
-        for name in ("moved", "other", "fine"):
-            ledger.export(tmp_path / name)
-        (tmp_path / "moved").rename(tmp_path / "away")
-        (tmp_path / "other" / "ledger.json").write_text('{"ledger": "another"}')
-        left = ledger.forget(ANT)
-    assert left.exports == (str(tmp_path / "fine"),)
-    assert left.unreachable == (str(tmp_path / "moved"), str(tmp_path / "other"))
-
-
-def test_a_tombstone_blocks_every_replay(tmp_path):
-    path = tmp_path / "ledger"
-    ledger, uploads = filled(path, NAMES)
-    total = ledger.forget(CAT).total
-    for _ in range(2):
-        with ledger:
-            for key in (f"key of {CAT}", "another"):
-                for payload in (uploads[CAT], upload_of(9)):
-                    with pytest.raises(UploadRejected) as caught:
-                        ledger.accept(CAT, ROUND, key, payload)
-                    assert caught.value.code == "forgotten"
-            assert ledger.forgotten(CAT)
-            assert not ledger.forgotten(DOG)
-            assert ledger.missing(NAMES) == ()
-            assert ledger.total().digest() == total
-        ledger = Ledger.open(path)
-    ledger.close()
-
-
-def code_of(call, *args):
-    with pytest.raises(UploadRejected) as caught:
-        call(*args)
-    return caught.value.code
-
-
-def test_forgotten_bytes_do_not_come_back_under_another_name(tmp_path):
-    path = tmp_path / "ledger"
-    ledger, uploads = filled(path, NAMES)
-    ledger.accept("twin", ROUND, "k", uploads[CAT])  # had the same bytes before, and keeps them
-    group = ("one", "two")
-    ledger.accept(group, ROUND, "k", upload_of(8))
-    ledger.forget(CAT)
-    total = ledger.forget("one").total
-    for _ in range(2):
-        with ledger:
-            for name in ("fox 6", ("fox 6", "gnu 7")):
-                assert code_of(ledger.accept, name, ROUND, "k", uploads[CAT]) == "forgotten"
-                assert code_of(ledger.accept, name, ROUND, "k", upload_of(8)) == "forgotten"
-            assert ledger.accept("twin", ROUND, "k", uploads[CAT]).repeated
-            assert ledger.total().digest() == total
-        ledger = Ledger.open(path)
-    with ledger:
-        ledger.accept("fox 6", ROUND, "k", upload_of(9))  # other bytes: a new client
-
-
-def measured(head, seed, *, exact, secret, precision=None):
-    rng = np.random.default_rng(seed)
-    z, y = np.clip(rng.normal(size=(5, 6)), -7, 7), np.array([0, 0, 1, 1, 1])
-    return head.measure(z, y, exact=exact, bound=8.0, secret=secret).to_bytes(precision)
-
-
-@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float"])
-@pytest.mark.parametrize("head", [hs.Fed3R(), hs.SharedVariances(), hs.FedCOF()], ids=str)
-def test_what_was_forgotten_is_known_in_other_bytes(tmp_path, head, exact):
-    """Another rotation, another encoding: the same statistic. Other samples are another one."""
-    path = tmp_path / "ledger"
-    with Ledger.create(path, contract_of(head, exact=exact)) as ledger:
-        ledger.accept(ANT, ROUND, "k", measured(head, 1, exact=exact, secret=b"one"))
-        ledger.accept(BEE, ROUND, "k", measured(head, 2, exact=exact, secret=b"one"))
-        ledger.forget(ANT)
-    again = {measured(head, 1, exact=exact, secret=bytes([k])) for k in range(10)}
-    if not exact:
-        again |= {measured(head, 1, exact=False, secret=b"x", precision="float64")}
-    with Ledger.open(path) as ledger:
-        for payload in again:
-            assert code_of(ledger.accept, CAT, ROUND, "k", payload) == "forgotten"
-        for seed in range(3, 20):
-            ledger.accept(f"{seed}", ROUND, "k", measured(head, seed, exact=exact, secret=b"two"))
-        assert len(ledger.members()) == 18
-
-
-def test_a_packed_encoding_of_a_forgotten_factor_is_known(tmp_path):
-    small = hs.Moments.from_bytes(measured(hs.Fed3R(), 1, exact=True, secret=b"one"))
-    packed = hs.total([small]).to_bytes()
-    with Ledger.create(tmp_path / "ledger", contract_of()) as ledger:
-        ledger.accept(ANT, ROUND, "k", small.to_bytes())
-        ledger.forget(ANT)
-        assert packed != small.to_bytes()
-        assert code_of(ledger.accept, BEE, ROUND, "k", packed) == "forgotten"
-
-
 @pytest.mark.parametrize("where", ["aside", "rotation", "done", "refusals"])
 def test_a_full_disk_while_forgetting_is_one_line_and_the_ledger_opens(
     tmp_path, monkeypatch, where
@@ -248,18 +136,6 @@ def test_a_full_disk_while_forgetting_is_one_line_and_the_ledger_opens(
         assert not again.index.unfinished
     assert traces(path, CAT, uploads[CAT]) == []
     assert verify(path).total == left
-
-
-@pytest.mark.parametrize("head", [hs.ETF(), hs.Fed3R()], ids=lambda head: head.name)
-def test_bytes_that_others_honestly_have_are_not_kept_out(tmp_path, head):
-    """No samples, or class counts alone: the same from many clients, and easily guessed."""
-    labels = [0, 0, 1] if head.name == "etf" else []
-    upload = upload_of(1, head, labels=labels)
-    with Ledger.create(tmp_path / "ledger", contract_of(head)) as ledger:
-        ledger.accept(ANT, ROUND, "k", upload)
-        ledger.forget(ANT)
-        ledger.accept(BEE, ROUND, "k", upload)
-        assert code_of(ledger.accept, ANT, ROUND, "k", upload) == "forgotten"
 
 
 def test_the_rest_of_a_group_is_not_asked_again_and_can_be_forgotten(tmp_path):
@@ -310,24 +186,6 @@ def test_whoever_is_only_registered_can_be_forgotten(tmp_path):
         for typing_error in ("at 1", "ant\ud800"):
             with pytest.raises(HeadstartError, match="expected one of this ledger"):
                 ledger.forget(typing_error)
-
-
-def test_a_replay_does_not_write_the_name_down_again(tmp_path):
-    """Whatever it is refused for, with whomever it comes, by whichever way."""
-    path = tmp_path / "ledger"
-    with Ledger.create(path, contract_of(attempts=2)) as ledger:
-        ledger.accept(CAT, ROUND, "k", upload_of(2))
-        ledger.forget(CAT)
-        codes = [code_of(ledger.accept, CAT, ROUND, "k", upload_of(2)) for _ in range(2)]
-        codes.append(code_of(ledger.accept, CAT, CAT, "k", upload_of(2)))
-        codes.append(code_of(ledger.accept, (DOG, CAT), ROUND, "k", upload_of(2)))
-        with pytest.raises(UploadRejected) as caught, ledger.admit(CAT, ROUND, 2**50):
-            pytest.fail("it was let in")
-        codes.append(caught.value.code)
-        assert codes == ["forgotten", "rate", "round", "forgotten", "size"]
-        assert [refusal.code for refusal in ledger.refusals()] == codes
-        assert DOG in ledger.refusals()[3].client
-    assert traces(path, CAT, upload_of(2)) == []
 
 
 def test_names_of_nodes_go_too(tmp_path):
@@ -423,103 +281,6 @@ def test_the_last_client_leaves_an_empty_ledger(tmp_path):
         ledger.accept(BEE, ROUND, "k", upload_of(1))
     with Ledger.open(path) as again:
         assert again.total().digest() == total_of({BEE: upload_of(1)}).digest()
-
-
-def test_models_made_with_the_client_are_superseded(tmp_path):
-    """And the calibrated temperature, which knew the client, goes with them."""
-    import dataclasses
-
-    path = tmp_path / "ledger"
-    ledger, _ = filled(path, [ANT, BEE])
-    with ledger:
-        early = ledger.save_model(path=tmp_path / "early.safetensors")
-        ledger.accept(CAT, ROUND, "k", upload_of(2))
-        model = dataclasses.replace(ledger.solve(), temperature=2.0)
-        about = {**model.provenance, "extractor": {"name": "mobilenet_v2"}}
-        ledger.save_model(dataclasses.replace(model, provenance=about))
-        late = ledger.save_model(path=tmp_path / "late.safetensors")
-        ledger.record_model(path / "copy", "0" * 64, ledger.total().digest())  # by somebody else
-        ledger.accept(DOG, ROUND, "k", upload_of(3))
-        left = ledger.forget(CAT)
-    assert {model.path for model in left.superseded} == {"model.safetensors", str(late), "copy"}
-    assert left.renewed == ("model.safetensors", str(late))
-    states = {model.path: model.state for model in _models(path)}  # the last at each path
-    assert states == {
-        str(early): "older",
-        str(late): "current",
-        "model.safetensors": "current",
-        "copy": "superseded",
-    }
-    own = hs.LinearHead.load(path / "model.safetensors")
-    assert own.temperature is None
-    assert own.provenance["extractor"] == {"name": "mobilenet_v2"}
-    assert own.provenance["total"] == hs.LinearHead.load(late).provenance["total"] == left.total
-    assert hs.LinearHead.load(early).provenance["total"] != left.total
-
-
-def test_a_head_that_somebody_changed_is_named_and_left_alone(tmp_path):
-    ledger, _ = filled(tmp_path / "ledger", NAMES)
-    with ledger:
-        first, second = (ledger.save_model(path=tmp_path / name) for name in ("first", "second"))
-        other = hs.Fed3R(ridge=5.0).solve(total_of({ANT: upload_of(9)}))
-        other.save(first)
-        second.unlink()
-        left = ledger.forget(CAT)
-    assert left.unreachable == (str(first),)
-    assert left.renewed == ()
-    assert first.read_bytes() == other.to_bytes()
-    assert not second.exists()
-
-
-@pytest.mark.parametrize("exact", [True, False], ids=["exact", "float32"])
-def test_a_head_that_cannot_be_solved_any_more_is_deleted(tmp_path, exact):
-    """Or the old one, which knows the client, would stay, and every start would end in an error."""
-    path, head = tmp_path / "ledger", hs.ETF()
-    with Ledger.create(path, contract_of(head, exact=exact)) as ledger:
-        for name, label in ((ANT, 0), (BEE, 1)):
-            upload = upload_of(label, head, exact=exact, labels=[label] * 5)
-            ledger.accept(name, ROUND, "k", upload)
-        own, other = ledger.save_model(), ledger.save_model(path=tmp_path / "other")
-        left = ledger.forget(BEE)  # one class is left, and ETF needs two
-        assert (left.renewed, left.model, left.unreachable) == ((), None, ())
-        assert left.removed == ("model.safetensors", str(other))
-        assert not own.exists()
-        assert not other.exists()
-        assert {model.state for model in left.superseded} == {"superseded"}
-    with Ledger.open(path) as again:
-        assert not again.index.unfinished
-        assert list(again.members()) == [ANT]
-        again.accept(CAT, ROUND, "k", upload_of(2, head, exact=exact, labels=[0, 1, 2]))
-        again.save_model()
-
-
-def test_a_head_that_cannot_be_written_is_named_until_it_can(tmp_path, monkeypatch):
-    from headstart.deploy import ledger as ledgers
-
-    path, write = tmp_path / "ledger", ledgers.write_bytes
-    ledger, _ = filled(path, NAMES)
-
-    def full(target, data):
-        if target == stuck:
-            raise HeadstartError(f"output: cannot write {target}: No space left on device")
-        write(target, data)
-
-    with ledger:
-        stuck, fine = (ledger.save_model(path=tmp_path / name) for name in ("stuck", "fine"))
-        monkeypatch.setattr(ledgers, "write_bytes", full)
-        left = ledger.forget(CAT)
-        assert (left.renewed, left.unreachable) == ((str(fine),), (str(stuck),))
-    with Ledger.open(path) as again:
-        assert not again.index.unfinished
-    assert forget(path, CAT).unreachable == (str(stuck),)
-    monkeypatch.undo()
-    assert forget(path, CAT).renewed == (str(stuck),)
-    assert stuck.read_bytes() == fine.read_bytes()
-
-
-def _models(path):
-    with Ledger.open(path) as ledger:
-        return ledger.models()
 
 
 @given(st.lists(st.sampled_from(NAMES), unique=True, min_size=1), st.permutations(NAMES), st.data())

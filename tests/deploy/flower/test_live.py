@@ -44,7 +44,7 @@ LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")
 STEP = steps.measure(Fed3R(ridge="gcv"), exact=True, bound=1.0)
 PLUGINS = [
-    Path(__file__).parents[1] / "plugin_files" / name for name in ("centred.py", "fed_nesterov.py")
+    Path(__file__).parents[2] / "plugin_files" / name for name in ("centred.py", "fed_nesterov.py")
 ]
 OWN = "centred-means + fed-nesterov-2(head)"  # a head and a training method of those files
 

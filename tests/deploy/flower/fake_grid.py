@@ -5,8 +5,10 @@ Every message goes through Flower's own encoding, as between machines.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
@@ -17,9 +19,17 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+from headstart import Fed3R
 from headstart.deploy.flower import client
+from headstart.deploy.flower.federation import FlowerFederation
+from headstart.deploy.flower.messages import Question, Reply
+from headstart.deploy.flower.server import serve
 from headstart.deploy.flower.settings import ServerSettings
-from headstart.federation.simulator import secret_of
+from headstart.deploy.nodes import online
+from headstart.federation import steps
+from headstart.federation.simulator import Simulator, secret_of
+
+EXACT = steps.measure(Fed3R(), exact=True, bound=1.0)
 
 
 def carried(message: Message) -> Message:
@@ -151,3 +161,47 @@ def run_settings(tmp_path, **changes) -> ServerSettings:
             **changes,
         }
     )
+
+
+def federation(nodes, **told):
+    grid = FakeGrid(nodes, newest_first=told.pop("newest_first", False))
+    names = {node.name: node.id for node in online(grid)}
+    return FlowerFederation(grid, names, **{"deadline": 0.3, "poll": 0.01, **told})
+
+
+def solved(experiment):
+    """The head of all clients, calibrated."""
+    head = Fed3R().solve(experiment.federation.total(EXACT).statistic)
+    losses = experiment.federation.total(steps.calibrate(), steps.with_head(head))
+    return head.calibrated(losses.statistic.values)
+
+
+def served(grid, told):
+    return serve(grid, told, "run", poll=0.01)
+
+
+def heard_of(node):
+    """What the server last told a node of its upload."""
+    lines = (Path(node.config["folder"]) / "receipts.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])
+
+
+def asked_of(node):
+    """The steps that a node was asked for."""
+    told = (Question.from_content(message.content).step for message in node.heard)
+    return [step.name for step in told if step is not None]
+
+
+def digest(clients):
+    return Simulator(clients).total(EXACT).statistic.digest()
+
+
+def asked(nodes, question):
+    """What a node says to a question."""
+    content = question if isinstance(question, RecordDict) else question.to_content()
+    over_grid = federation(nodes[:1])
+    (id_,) = over_grid.grid.push_messages(
+        [Message(content, dst_node_id=over_grid.nodes[nodes[0].name], message_type="query")]
+    )
+    (reply,) = over_grid.grid.pull_messages([id_])
+    return Reply.from_content(reply.content, 10**6)

@@ -24,7 +24,7 @@ from headstart.pipeline.config import parse_yaml, read_config
 from headstart.pipeline.folder import RunFolder
 from headstart.report.tables import as_csv
 
-from .ledger_world import ROUND, contract_of, upload_of
+from .deploy.ledger_world import ROUND, contract_of, upload_of
 
 # -- YAML that expands -----------------------------------------------------------------------------
 

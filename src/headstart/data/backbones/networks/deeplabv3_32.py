@@ -1,0 +1,9 @@
+"""DeepLabV3 on MobileNetV2 without dilation, as LADD's authors ran it."""
+
+from __future__ import annotations
+
+from headstart.data.backbones.networks.deeplabv3 import DeepLabV3
+
+
+def build(classes: int | None = None) -> DeepLabV3:
+    return DeepLabV3(classes, stride=32)
