@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from headstart.errors import HeadstartError
@@ -43,6 +44,23 @@ def append_line(path: str | Path, line: str, mode: int = 0o666) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     with open(os.open(path, flags, mode), "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Alone among all processes that ask for the same file; whoever dies lets go of it."""
+    import fcntl  # not on every system, and most commands need no lock
+
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    try:
+        handle = os.open(path, flags, PRIVATE)
+    except OSError as error:
+        raise HeadstartError(f"lock: cannot open {path}: {error.strerror or error}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def spreadsheet_text(value: object) -> object:

@@ -18,6 +18,7 @@ from headstart.deploy.integrality import Integrality
 from headstart.deploy.names import is_name, normalized, read_alike
 from headstart.errors import DataError, HeadstartError, WireError
 from headstart.federation.disclosure import Disclosure, disclosures
+from headstart.heads.base import check_upload
 from headstart.labels import Labels, as_labels
 from headstart.registry import require_plugins
 from headstart.statistics import wire
@@ -256,6 +257,7 @@ class UploadValidator:
         try:
             upload = contract.head.statistic.from_bytes(payload, contract.limits(client))
             self._fits(upload)
+            check_upload(contract.head, upload, len(clients_of(client)))
             self._integrality.check(upload)
         except UploadRejected:
             raise

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import threads
-from headstart.errors import DataError
-from headstart.federation.promises import sound
+from headstart.errors import DataError, WireError
+from headstart.federation.promises import left_out, sound
 from headstart.federation.protocol import (
     EXTRACTOR,
     Answer,
@@ -77,7 +77,11 @@ class Simulator:
             with threads.for_size(len(client.samples)):
                 answer = perform(step, client, arrays)
                 data = self._encoded(answer)
-            came = type(answer).from_bytes(data)
+            try:
+                came = type(answer).from_bytes(data)
+            except WireError as error:  # of this client alone
+                left_out((name,), error)
+                continue
             yield Answer((name,), came, len(data), every + self._first(name, once), data)
 
     def total(

@@ -19,7 +19,7 @@ from headstart.federation.judging import confusion as judged
 from headstart.federation.judging import measured
 from headstart.federation.promises import broken
 from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
-from headstart.heads.base import settings
+from headstart.heads.base import check_upload, settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import TEMPERATURES, LinearHead
 from headstart.personal import VARIANTS, Settings, known
@@ -96,6 +96,7 @@ def _measured(params: Mapping[str, Any], broadcast: Arrays) -> Check:
             raise broken(f"expected statistics on {empty.lattice}, got {statistic.lattice}")
         if set(getattr(statistic, "tables", ())) != tables:
             raise broken(f"expected tables {', '.join(sorted(tables))}, got others")
+        check_upload(head, statistic, clients)
         promises.count(float(statistic.samples), limits.samples * clients, "samples")
 
     return check

@@ -54,6 +54,16 @@ def settings(head: Any) -> dict[str, Any]:
     return dataclasses.asdict(head)
 
 
+def check_upload(head: Any, statistic: Any, clients: int) -> None:
+    """What a head's own settings say of the uploads of so many clients, where they say something.
+
+    `WireError` where one is nothing that a client which follows them sends.
+    """
+    own = getattr(head, "check_upload", None)
+    if own is not None:
+        own(statistic, clients)
+
+
 def require_samples(total: Statistic) -> None:
     """Refuse to solve from nothing."""
     if total.samples == 0:

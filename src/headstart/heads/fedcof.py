@@ -53,6 +53,10 @@ class FedCOF:
         noise = (self.noise[0], float(self.noise[1])) if self.noise else None
         return ClientMeans.measure(features, labels, means=self.means, noise=noise, **how)
 
+    def check_upload(self, found: ClientMeans, clients: int) -> None:
+        """Refuse rows that its settings do not allow; rows of several clients are theirs alone."""
+        found.check_rows(self.means, clients, noisy=self.noise is not None)
+
     def paper_upload_size(self, d: int, held: float, every: int) -> float:
         return d * held * self.means
 

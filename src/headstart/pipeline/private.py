@@ -36,6 +36,7 @@ def private_federation(
     planned = {
         "classes": np.unique(test.labels),
         "samples": sum(len(client.samples) for client in clients.values()),
+        "dimension": test.shape[0] if len(test.shape) == 1 else None,
     }
     return Private(inner, PrivacyPlan(**{**planned, **stated}))
 

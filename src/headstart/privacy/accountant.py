@@ -44,7 +44,8 @@ def epsilon_of(mu: float, delta: float) -> float:
     target = math.log(_share("delta", delta))
     if _positive("mu", mu) and log_delta(1e-12, mu) <= target:
         return 0.0
-    return _root(lambda epsilon: target - log_delta(epsilon, mu), "mu", mu)
+    # Twice as far as ε may be chosen: the μ of the largest, rounded, is one that can be stated.
+    return _root(lambda epsilon: target - log_delta(epsilon, mu), "mu", mu, 2 * _MOST)
 
 
 def composed(mus: Iterable[float]) -> float:
@@ -52,9 +53,9 @@ def composed(mus: Iterable[float]) -> float:
     return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
-def _root(rising: Callable[[float], float], name: str, value: float) -> float:
+def _root(rising: Callable[[float], float], name: str, value: float, most: float = _MOST) -> float:
     """Where a function that rises from below 0 crosses it, on a scale of logarithms."""
-    low, high = math.log(1e-12), math.log(_MOST)
+    low, high = math.log(1e-12), math.log(most)
     if not rising(math.exp(high)) >= 0:
         raise HeadstartError(f"{name}: expected at most {_MOST:g}, got {value:g}")
 

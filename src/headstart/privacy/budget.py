@@ -7,12 +7,14 @@ cost budget, never privacy. The same request is answered from here; nobody draws
 from __future__ import annotations
 
 import json
+import math
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headstart.errors import DataError, HeadstartError
-from headstart.files import write_bytes
+from headstart.files import locked, write_bytes
 from headstart.privacy.accountant import epsilon_of
 from headstart.privacy.refusals import Abort
 
@@ -78,13 +80,22 @@ class Budget:
 
     def charge(self, name: str, mu: float) -> None:
         """Spend μ² on a new request, durably; refused beyond the budget."""
-        if not _NAME.fullmatch(name) or name in self.charges:
-            raise HeadstartError(f"charge: expected the name of a new request, got {name!r}")
-        self.check(mu)
-        self._charges[name] = mu**2
-        if self.path is not None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_bytes(self.path / f"{name}.json", json.dumps({"mu2": mu**2}).encode())
+        if not 0 < mu < math.inf:
+            raise HeadstartError(f"charge: expected a release of μ above 0, got {mu!r}")
+        with self._alone():
+            if not _NAME.fullmatch(name) or name in self.charges:
+                raise HeadstartError(f"charge: expected the name of a new request, got {name!r}")
+            self.check(mu)
+            self._charges[name] = mu**2
+            if self.path is not None:
+                write_bytes(self.path / f"{name}.json", json.dumps({"mu2": mu**2}).encode())
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Between the check and the charge nobody else charges, in this process or another."""
+        if self.path is None:
+            return nullcontext()
+        self.path.mkdir(parents=True, exist_ok=True)
+        return locked(self.path / "budget.lock")
 
     def keep(self, name: str, release: bytes) -> None:
         """Keep what a charged request is answered with, from now on."""
@@ -97,7 +108,14 @@ class Budget:
 
 
 def _read_charge(file: Path) -> float:
+    """μ² of one charge; no other number is taken for one, for NaN or −1 would give budget back."""
     try:
-        return float(json.loads(file.read_bytes())["mu2"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"budget: {file} is damaged; what it charged is not known") from None
+        charged = json.loads(file.read_bytes())["mu2"]
+        if type(charged) is not float or not 0 < charged < math.inf:
+            raise ValueError(charged)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(
+            f"budget: {file} is damaged; what it charged is not known, and nothing is released "
+            "until it is restored"
+        ) from None
+    return charged

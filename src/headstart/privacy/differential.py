@@ -33,10 +33,11 @@ from headstart.federation.protocol import (
     step_kind,
 )
 from headstart.labels import Labels, as_labels
-from headstart.privacy.accountant import mu_of
+from headstart.privacy.accountant import composed, mu_of
 from headstart.privacy.budget import Budget
 from headstart.privacy.layout import Layout
 from headstart.privacy.noise import Entropy
+from headstart.privacy.refusals import Abort
 from headstart.privacy.sensitivity import Noise
 from headstart.privacy.statement import TRUSTS, Statement
 from headstart.privacy.unit_sums import rows_of, unit_sums
@@ -62,7 +63,8 @@ class PrivacyPlan:
     `classes`: the list agreed beforehand. `samples`: as many as are planned for. `trust`: who adds
     the noise, `server`, `secure-sum` or `client`. `clip`: with unit `client`, what one may count
     for, in samples (None: √(samples/clients)). `colluding`: members of a masked group that may side
-    with the server. `mean`: whether the common direction is asked for first.
+    with the server. `mean`: whether the common direction is asked for first. `dimension`: of the
+    features, so that nobody's answer says it for others (None: not known beforehand).
     """
 
     epsilon: float
@@ -74,11 +76,13 @@ class PrivacyPlan:
     clip: float | None = None
     colluding: int = 0
     mean: bool = True
+    dimension: int | None = None
 
     @property
     def text(self) -> str:
-        """All of it, in one line."""
-        return repr({**asdict(self), "classes": self.labels.tolist()})
+        """What is promised, in one line; the dimension is the extractor's and promises nothing."""
+        said = {**asdict(self), "classes": self.labels.tolist()}
+        return repr({name: value for name, value in said.items() if name != "dimension"})
 
     def __post_init__(self) -> None:
         labels = np.unique(as_labels(self.classes, "classes"))
@@ -93,6 +97,8 @@ class PrivacyPlan:
             raise HeadstartError(f"samples: expected how many are planned, got {self.samples!r}")
         if type(self.colluding) is not int or self.colluding < 0:
             raise HeadstartError(f"colluding: expected 0 or more, got {self.colluding!r}")
+        if self.dimension is not None and (type(self.dimension) is not int or self.dimension < 1):
+            raise HeadstartError(f"dimension: expected 1 or more, got {self.dimension!r}")
         if self.colluding and self.trust != "secure-sum":
             raise HeadstartError("colluding: expected 0 but for trust secure-sum")
         _ = self.mu  # which refuses ε and δ that promise nothing
@@ -145,6 +151,18 @@ class PrivacyPlan:
             colluding=self.colluding if self.trust == "secure-sum" else None,
         )
 
+    def check_noise(self, kinds: Sequence[str], clients: int) -> None:
+        """Refuse ε and δ whose noise, of one of these messages, cannot be drawn."""
+        for kind in kinds:
+            try:
+                self.noise(kind, clients).check_room(clients)
+            except Abort as error:
+                raise Abort(
+                    error.code,
+                    f"epsilon: {self.epsilon:g} with δ = {self.delta:g} needs noise that cannot be "
+                    f"drawn for {clients} clients ({str(error).removesuffix(f' [{error.code}]')})",
+                ) from None
+
     def signal(self, dimension: int, clients: int) -> float:
         """How far the mean class's sum stands out of its noise."""
         copies = clients if self.trust == "client" else 1
@@ -192,6 +210,7 @@ class Private:
         ask = _Question(names, arrays, extra, self.plan.text)
         if kind == "sums" and self.budget.charges.keys() & {ask.name("gram")}:
             kind = "gram"  # which has all that is asked for: post-processing is free
+        self._check((*["mean"] * self.plan.mean, kind), ask)
         mean = self._released("mean", ask) if self.plan.mean else None
         if mean is not None:
             ask = replace(ask, broadcast={**arrays, "direction": _direction(mean.statistic)})
@@ -201,6 +220,13 @@ class Private:
         release = replace(release, statement=asdict(said))
         up, down = (sum(getattr(a, w) for a in (mean, found) if a) for w in ("up", "down"))
         return Answer(found.clients, release, up, down)
+
+    def _check(self, kinds: Sequence[str], ask: _Question) -> None:
+        """Refuse, before anybody is asked, what could not be released to the end."""
+        clients, charged = len(ask.cohort), self.budget.charges
+        self.plan.check_noise(kinds, clients)
+        new = [kind for kind in kinds if ask.name(kind) not in charged]
+        self.budget.check(composed(self.plan.noise(kind, clients).mu for kind in new))
 
     def _kind(self, step: Step) -> str:
         if step.name != "measure" or step.silent:
@@ -227,16 +253,27 @@ class Private:
         if kept is not None:
             return Answer(ask.cohort, NoisySums.from_bytes(kept))
         noise = self.plan.noise(kind, len(ask.cohort))
-        noise.check_room(len(ask.cohort))
-        self.budget.check(noise.mu)  # before anybody is asked
         if self.plan.trust == "server":
             answer = self._noised(kind, noise, ask)
             self.budget.charge(name, noise.mu)
         else:
             self.budget.charge(name, noise.mu)  # clients' noise leaves them before it is here
-            answer = self.inner.total(*ask.step(kind, self.plan, noise), ask.cohort)
+            answer = self._noised_by_clients(kind, noise, ask)
         self.budget.keep(name, answer.statistic.to_bytes())
         return answer
+
+    def _noised_by_clients(self, kind: str, noise: Noise, ask: _Question) -> Answer:
+        """What comes with its noise. Who lies is left out: that is post-processing, and private.
+
+        Nobody's answer is a release that is void: asked again, clients would draw again.
+        """
+        try:
+            return self.inner.total(*ask.step(kind, self.plan, noise), ask.cohort)
+        except DataError as error:
+            raise DataError(
+                f"private: no client gave an answer that can be released ({error}); what was "
+                "charged for it is spent"
+            ) from None
 
     def _noised(self, kind: str, noise: Noise, ask: _Question) -> Answer:
         """Of a trusted server: exact statistics come, and noise is added to their sum, once."""
@@ -314,7 +351,8 @@ class _Question:
     def step(
         self, kind: str, plan: PrivacyPlan, noise: Noise | None = None
     ) -> tuple[Step, dict[str, NDArray[Any]]]:
-        step = unit_sums(kind, plan.labels, noise)
+        most = {"samples": plan.samples, "clients": len(self.cohort), "dimension": plan.dimension}
+        step = unit_sums(kind, plan.labels, noise, most)
         return replace(step, params={**step.params, **self.extra}), self.broadcast
 
 

@@ -13,8 +13,10 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headstart.errors import DataError
+from headstart.files import PRIVATE, write_text
 from headstart.privacy.refusals import Abort
 
 Group = frozenset[str]
@@ -32,6 +34,50 @@ def check_sums(earlier: Iterable[Collection[str]], group: Collection[str], least
                 f"group: expected the {len(other)} members of an earlier sum over the same data or "
                 f"none of them, got {len(members - other)} more and {len(other - members)} less",
             )
+
+
+@dataclass
+class OpenedSums:
+    """What a server remembers of the sums it opened over one data set; in a file, if `path` is one.
+
+    `opened`: the members of each. `void`: those of sums that came out impossible, or did not open
+    for false shares: somebody lied, nobody knows who, and what was opened may be the others' sum.
+    No part of such a group is summed again, nor is the whole.
+    """
+
+    path: Path | None = None
+    opened: list[tuple[str, ...]] = field(default_factory=list)
+    void: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            plain = json.loads(self.path.read_text(encoding="utf-8"))
+            self.opened = [tuple(sorted(_names(group))) for group in plain["opened"]]
+            self.void = [tuple(sorted(_names(group))) for group in plain["void"]]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            raise DataError(
+                f"groups: {self.path} is damaged; what was opened is not known"
+            ) from None
+
+    def check(self, group: Collection[str]) -> None:
+        """Refuse a group with a member of a void one."""
+        members = set(group)
+        for other in self.void:
+            if found := members & set(other):
+                raise Abort(
+                    "void",
+                    f"group: expected no member of a sum that was void, got {min(found)!r} of one "
+                    f"of {len(other)} members",
+                )
+
+    def add(self, group: Collection[str], *, void: bool = False) -> None:
+        """Remember a sum, durably, before it is used."""
+        (self.void if void else self.opened).append(tuple(group))
+        if self.path is not None:
+            plain = {"opened": self.opened, "void": self.void}
+            write_text(self.path, json.dumps(plain, indent=1), PRIVATE)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from headstart.errors import DataError, StepRefusedError, WireError
 from headstart.federation.grouped import Grouped, check_group
 from headstart.federation.protocol import Answer, Arrays, Federation, Step, added, chosen, step_kind
 from headstart.privacy.client import Client
-from headstart.privacy.groups import RoundHistory
+from headstart.privacy.groups import OpenedSums, RoundHistory
 from headstart.privacy.layout import Layout
 from headstart.privacy.refusals import Abort
 from headstart.privacy.sensitivity import Noise
@@ -27,6 +27,7 @@ from headstart.privacy.terms import Policy, Terms
 from headstart.privacy.unit_sums import rows_of, without_noise
 
 MASKED = ("measure", "counts", "unit-sums")  # steps whose answers are sums of whole numbers
+VOID = ("void", "share")  # why a sum did not open after its members had given their shares
 Group = tuple[str, ...]
 # Who vanishes before answering, of those asked at a stage of a round: (number, stage, asked).
 Vanish = Callable[[int, str, Sequence[str]], Collection[str]]
@@ -72,7 +73,9 @@ class Masked:
     `classes` is the list agreed beforehand; a client with another class is an error. Statistics
     must be exact sums; noise that a step asks for is added by the members, in shares. A last group
     too small for the policy joins the one before. Who leaves in mid-round is left out; so is a
-    whole group when too few remain. `lost` says who, and why.
+    whole group when too few remain. `lost` says who, and why. Of false shares the sum is opened
+    without, and `liars` says who gave them; a sum that is impossible makes its group void for ever
+    (`sums`: in a file, it outlives this process).
     """
 
     inner: Federation
@@ -84,10 +87,16 @@ class Masked:
     vanish: Vanish = nobody  # drop-outs, for tests
     lost: dict[str, str] = field(default_factory=dict)
     books: dict[str, RoundHistory] = field(default_factory=dict)  # what each client remembers
-    opened: list[Group] = field(default_factory=list)  # the groups of all exact sums so far
+    sums: OpenedSums = field(default_factory=OpenedSums)  # what the server remembers
+    liars: dict[str, list[str]] = field(default_factory=dict)  # and of whose secrets
 
     def __post_init__(self) -> None:
         check_group(self.size, len(self.inner.clients), self.policy.group)
+
+    @property
+    def opened(self) -> list[Group]:
+        """The groups of all exact sums so far."""
+        return self.sums.opened
 
     @property
     def clients(self) -> Sequence[str]:
@@ -119,6 +128,7 @@ class Masked:
         plain, noise = without_noise(step)
         classes = rows_of(step.params) if step.name == "unit-sums" else self.classes
         for number, group in enumerate(self.groups(names)):
+            self.sums.check(group)  # before anybody is asked
             answers = list(self.inner.answers(plain, broadcast, group))
             found = self._round(number, answers, classes, noise)
             if found is not None:
@@ -154,10 +164,14 @@ class Masked:
             )
         except WireError as refusal:
             self.lost.update(dict.fromkeys(own, refusal.code) | gone)
+            if refusal.code in VOID:
+                self.sums.add(tuple(server.survivors), void=True)
             return None
+        finally:
+            self.liars.update(server.liars)
         self.lost.update({name: why for name, why in gone.items() if name not in server.survivors})
         if noise is None:
-            self.opened.append(tuple(server.survivors))
+            self.sums.add(tuple(server.survivors))
         down = sum(answer.down for answer in answers)
         return Answer(tuple(server.survivors), found, up.total(), down)
 

@@ -36,6 +36,8 @@ CODES = {
     "signature": "a signature that is missing or false",
     "share": "shares that do not give back the secret they are of",
     "few": "fewer members left than the threshold",
+    # of a sum that was opened
+    "void": "a sum that no samples have: some member lied, and nobody can tell which",
 }
 
 

@@ -64,6 +64,11 @@ def _unit(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
     return np.divide(rows, norms, out=rows, where=norms > 0)
 
 
+def steps_of(part: str) -> int:
+    """How far one sample of unit length reaches in a part, in steps of the lattice."""
+    return LEVELS ** (2 if part == "gram" else 1)
+
+
 @dataclass(frozen=True)
 class Noise:
     """The noise of one sum: of each part its variance, in steps of the lattice.
@@ -100,9 +105,8 @@ class Noise:
 
         `reach`: what a unit may count for, in samples.
         """
-        steps = {part: LEVELS ** (2 if part == "gram" else 1) * reach for part in shares}
         variances = {
-            part: math.ceil(steps[part] ** 2 / (share * mu**2) * (1 + _ROUNDED)) + LOST
+            part: math.ceil((steps_of(part) * reach) ** 2 / (share * mu**2) * (1 + _ROUNDED)) + LOST
             for part, share in shares.items()
         }
         return cls(variances, mu, clip, colluding)
@@ -112,12 +116,11 @@ class Noise:
         """How far one unit really moves the sum, by the variances: what a client checks."""
         if self.clip:
             return self.mu
-        steps = {part: LEVELS ** (2 if part == "gram" else 1) for part in self.variances}
-        return math.sqrt(sum(steps[p] ** 2 / (v - LOST) for p, v in self.variances.items()))
+        return math.sqrt(sum(steps_of(p) ** 2 / (v - LOST) for p, v in self.variances.items()))
 
     def sigma(self, part: str) -> float:
         """The deviation in the features' own units."""
-        return math.sqrt(self.variances[part]) / LEVELS ** (2 if part == "gram" else 1)
+        return math.sqrt(self.variances[part]) / steps_of(part)
 
     def check(self, layout: Layout) -> None:
         """Refuse a layout whose numbers this noise is not made for."""

@@ -1,16 +1,19 @@
 """The server's half of a secure sum: it collects a stage, closes it, and asks the next.
 
 Masked vectors are added as they come; when enough members have answered the last stage, the masks
-are taken away from their sum. What does not open exactly is refused, never guessed.
+are taken away from their sum. What does not open exactly is refused, never guessed. Where a share
+is false, the secret is put together from others and the sender is named; a sum that no samples have
+cannot be blamed on anybody, and is void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from headstart.errors import WireError
 from headstart.privacy import keys as crypto
 from headstart.privacy import shares
 from headstart.privacy.groups import check_sums
@@ -65,6 +68,7 @@ class Server:
         self._context = b""
         self._sum = np.zeros(0, np.uint64)
         self._total: Any = None
+        self._false: dict[int, list[int]] = {}  # who gave false shares, and of whom
 
     @property
     def stage(self) -> str:
@@ -80,6 +84,15 @@ class Server:
     def survivors(self) -> list[str]:
         """Whose vectors are in the sum."""
         return self._terms.names(self._survivors)
+
+    @property
+    def liars(self) -> dict[str, list[str]]:
+        """Who gave a share that is none, and of whose secrets.
+
+        Of a single secret its owner may have lied instead, and sealed a false share for a peer.
+        """
+        names = self._terms.members
+        return {names[at]: self._terms.names(of) for at, of in sorted(self._false.items())}
 
     @property
     def total(self) -> Any:
@@ -216,14 +229,21 @@ class Server:
 
     def _close_unmask(self, came: Ids) -> dict[int, bytes]:
         for place, at in enumerate(self._survivors):
-            seed = self._combined("seeds", place)
-            if crypto.commitment(seed, self._terms.digest) != self._roster[at][64:]:
-                raise self._false_share(at)
+            committed = self._roster[at][64:]
+            seed = self._combined(
+                "seeds",
+                place,
+                at,
+                lambda seed, public=committed: (
+                    crypto.commitment(seed, self._terms.digest) == public
+                ),
+            )
             add_mask(self._sum, crypto.self_key(seed, self._context, at), -1)
         for place, at in enumerate(self._dropped):
-            key = self._combined("keys", place)
-            if crypto.public_of(key) != self._roster[at][32:64]:
-                raise self._false_share(at)
+            announced = self._roster[at][32:64]
+            key = self._combined(
+                "keys", place, at, lambda key, public=announced: crypto.public_of(key) == public
+            )
             self._take_away_pairs(at, key)
         self._total = self._opened(self._terms.layout)
         return {}
@@ -232,15 +252,29 @@ class Server:
         """The statistic of the sum; one with noise is checked for its range alone."""
         noise, members = self._terms.noise, len(self._survivors)
         if noise is None:
-            return layout.restore(self._sum, self._terms.samples * members)
+            try:
+                return layout.restore(self._sum, self._terms.samples * members)
+            except WireError as error:
+                raise Abort(
+                    "void", f"sum of {members} members: no samples have it ({error.code})"
+                ) from None
         return noise.restored(layout, self._sum.view(np.int64), members / self._terms.honest)
 
-    def _combined(self, name: str, place: int) -> bytes:
+    def _combined(
+        self, name: str, place: int, owner: int, genuine: Callable[[bytes], bool]
+    ) -> bytes:
+        """A member's secret, of as many shares as it takes that are true."""
         given = {at: arrays[name][place].tobytes() for at, arrays in self._came.items()}
-        return shares.combine(given, self._terms.threshold)
-
-    def _false_share(self, at: int) -> Abort:
-        return Abort("share", f"shares of {self._terms.members[at]!r}: they do not give its secret")
+        least = self._terms.threshold
+        trusted = {at: share for at, share in given.items() if at not in self._false}
+        found = shares.opened(trusted, least, genuine) or shares.opened(given, least, genuine)
+        if found is None:
+            member = self._terms.members[owner]
+            raise Abort("share", f"shares of {member!r}: they do not give its secret")
+        secret, false = found
+        for at in false:
+            self._false.setdefault(at, []).append(owner)
+        return secret
 
     def _take_away_pairs(self, gone: int, key: bytes) -> None:
         """What the survivors have added for a pair whose other half never came."""

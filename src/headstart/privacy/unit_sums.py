@@ -6,6 +6,7 @@ draws its share later, under the mask; a trusted server adds it to the sum of al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,19 +18,33 @@ from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
 from headstart.privacy.layout import Layout
-from headstart.privacy.sensitivity import BOUND, Noise, check_classes, unit_rows
+from headstart.privacy.noise import REACH
+from headstart.privacy.sensitivity import BOUND, Noise, check_classes, steps_of, unit_rows
 from headstart.statistics.base import Summable
 from headstart.statistics.class_sums import ClassSums
-from headstart.statistics.exact import Lattice
+from headstart.statistics.exact import MOST_SAMPLES, Lattice
 from headstart.statistics.moments import Moments
 from headstart.statistics.noisy import NoisySums
 from headstart.statistics.wire import Limits
 
+ROOM = 2**62  # of a sum with its noise
+_ROUNDED = 1e-9  # more than the rounding of a norm
 
-def unit_sums(kind: str, classes: Any, noise: Noise | None = None) -> Step:
+
+def unit_sums(
+    kind: str,
+    classes: Any,
+    noise: Noise | None = None,
+    most: Mapping[str, int | None] | None = None,
+) -> Step:
     """Ask for the sum of all samples (`mean`), the sums of classes (`sums`), or these and A
-    (`gram`); with `noise`, clients add it."""
+    (`gram`); with `noise`, clients add it.
+
+    `most`: the samples that are planned, the clients asked and the dimension, by which answers are
+    checked.
+    """
     params: dict[str, Any] = {"kind": kind, "classes": np.asarray(classes).tolist()}
+    params |= {name: value for name, value in (most or {}).items() if value is not None}
     return Step("unit-sums", params | ({"noise": noise.to_plain()} if noise else {}))
 
 
@@ -58,18 +73,64 @@ def _answer(params: Mapping[str, Any]) -> type[Any]:
 
 
 def _summed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
-    """Sums of the agreed classes at unit length; with noise nothing is known of their size."""
+    """Sums of the agreed classes at unit length, in the agreed dimension."""
     classes, noisy = rows_of(params), _answer(params) is NoisySums
+    noise = Noise.from_plain(params["noise"]) if noisy else None
+    dimension = params.get("dimension")
+    if "direction" in broadcast:
+        dimension = len(broadcast["direction"])
 
     def check(statistic: Any, limits: Limits, clients: int) -> None:
+        if dimension is not None and statistic.dimension != dimension:
+            raise broken(f"expected sums of {dimension} features, got {statistic.dimension}")
         if not np.isin(statistic.classes, classes).all():
             raise broken("expected sums of the agreed classes, got others")
-        if noisy and ("gram" in statistic.tables) != (params["kind"] == "gram"):
-            raise broken(f"expected the tables of {params['kind']!r}, got others")
-        if not noisy and statistic.lattice != Lattice(BOUND):
+        if noise is not None:
+            _check_noisy(statistic, classes, noise, clients, params)
+        elif statistic.lattice != Lattice(BOUND):
             raise broken(f"expected sums on the lattice of bound {BOUND:g}")
+        else:
+            _check_lengths(statistic)
 
     return check
+
+
+def _check_noisy(
+    found: NoisySums, classes: Labels, noise: Noise, clients: int, params: Mapping[str, Any]
+) -> None:
+    """All classes, the tables and variances that were asked for, nothing beyond samples and noise.
+
+    A number is |x| ≤ n·step + REACH·s (n samples at most, or μ·s of who is clipped), and within a
+    part of 62 bits, so that no answer makes the sum of all leave them.
+    """
+    if not np.array_equal(found.classes, classes):
+        raise broken("expected sums of all agreed classes")
+    if set(found.tables) != set(noise.variances) or found.direction is not None:
+        raise broken(f"expected the tables of {params['kind']!r}, got others")
+    planned, asked = int(params.get("samples", MOST_SAMPLES)), int(params.get("clients", 1))
+    for part, variance in noise.variances.items():
+        if not math.isclose(found.variances[part], variance * clients, rel_tol=_ROUNDED):
+            raise broken(f"{part}: expected the variance of the noise that was asked for")
+        deviation = math.sqrt(variance)
+        own = noise.mu * deviation if noise.clip else planned * steps_of(part)
+        most = min(math.ceil(own + REACH * deviation), ROOM // max(asked, clients)) * clients
+        table = found.tables[part]
+        if max(int(table.max(initial=0)), -int(table.min(initial=0))) > most:
+            raise broken(f"{part}: expected numbers of at most {most:.6g}, of samples and noise")
+
+
+def _check_lengths(found: Moments | ClassSums) -> None:
+    """tr(Σqqᵀ) ≤ n·R², or ‖Σq‖ ≤ n·R in every class: no sample is longer than one.
+
+    (A factor has its trace without being multiplied out.)
+    """
+    if isinstance(found, Moments):
+        long = found.trace() > found.samples * (1 + _ROUNDED)
+    else:
+        norms = np.linalg.norm(found.class_sums(), axis=1)
+        long = bool((norms > found.counts * (1 + _ROUNDED)).any())
+    if long:
+        raise broken("expected sums of samples of unit length, got longer ones")
 
 
 @register_step(

@@ -175,6 +175,15 @@ class ClientMeans:
             check_norms("means", means, np.ones(len(means)), most * (1 + 1e-6), moved)
         return _canonical(cls(dimension, labels, counts, means, lattice))
 
+    def check_rows(self, means: int, clients: int, *, noisy: bool) -> None:
+        """Refuse what so many clients, of so many means a class each, cannot have sent."""
+        if not noisy and (self.counts != np.rint(self.counts)).any():
+            raise WireError("counts", "counts: expected whole numbers of samples")
+        _, rows = np.unique(self.labels, return_counts=True)
+        if (rows > means * clients).any():
+            most = f"{means} rows a class and client"
+            raise WireError("shape", f"means: expected at most {most}, got {rows.max()}")
+
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: float32 unless said otherwise; exact statistics are always sent whole."""
         return wire.encode(

@@ -144,6 +144,16 @@ class Moments:
             a *= self.lattice.step**2
         return a
 
+    def trace(self) -> float:
+        """tr(A) = Σ‖z‖², in the features' own units; factors are not multiplied out for it."""
+        squares = sum(
+            float(np.vdot(rows := part.rows(), rows))
+            if isinstance(part, Factor)
+            else float(np.trace(part.a, dtype=np.float64))
+            for part in self._parts
+        )
+        return squares * self.lattice.step**2 if self.lattice else squares
+
     def class_sums(self) -> NDArray[np.float64]:
         """B = YᵀZ, one row per class, in the features' own units."""
         sums = self._gram.b.astype(np.float64)

@@ -11,12 +11,9 @@ answer, and is not counted.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ from headstart.deploy.flower.messages import Question
 from headstart.deploy.log import sync_folder
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import EXTRACTOR, Arrays, ClientData, Step, step_kind
-from headstart.files import PRIVATE, write_text
+from headstart.files import PRIVATE, locked, write_text
 
 KINDS = ("measure", "calibrate", "personal", "training")  # and settings of node.toml
 FILE = "budget.json"
@@ -87,7 +84,7 @@ class Budget:
 
     def spend(self, kind: str, question: str) -> None:
         """Count a question before it is answered, on the disk; refuse (`budget`) one too many."""
-        with self._alone():
+        with locked(self.folder / f"{FILE}.lock"):  # two at once are counted one after the other
             asked = self._read()
             own = asked.setdefault(kind, [])
             if question in own:
@@ -115,8 +112,8 @@ class Budget:
         path = self.folder / FILE
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
-            asked = {str(kind): [str(one) for one in own] for kind, own in plain["asked"].items()}
-            if plain["version"] != 1:
+            asked = {str(kind): _marks(kind, own) for kind, own in plain["asked"].items()}
+            if type(plain["version"]) is not int or plain["version"] != 1:
                 raise ValueError(plain["version"])
         except FileNotFoundError:
             return {}
@@ -127,17 +124,13 @@ class Budget:
             ) from None
         return asked
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Two questions at once, each in a process of its own, are counted one after the other."""
-        handle = os.open(
-            self.folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+
+def _marks(kind: str, own: Any) -> list[str]:
+    """The questions of one kind, each once; `ValueError` where they are something else."""
+    sound = kind in KINDS and isinstance(own, list) and len(set(own)) == len(own)
+    if not sound or not all(isinstance(one, str) and one for one in own):
+        raise ValueError(kind)
+    return list(own)
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -229,18 +229,29 @@ class Memories:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Memories:
+        """The inverse of `to_bytes`; `ValueError` or `KeyError` where it is something else."""
         arrays = wire.decode_file(data, _MEMORIES)
         about = json.loads(arrays.pop("about").tobytes())
         places: dict[str, dict[str, NDArray[Any]]] = {"now": {}, "before": {}}
         for key, array in arrays.items():
             place, _, name = key.partition("/")
             places[place][name] = array
-        return cls(**about, now=places["now"], before=places["before"])
+        turns = [about["turn"], about["before_turn"]]
+        known = isinstance(about["training"], str) and len(about) == 3
+        if not known or not all(type(turn) is int and turn >= 0 for turn in turns):
+            raise ValueError(about)
+        return cls(about["training"], *turns, now=places["now"], before=places["before"])
 
 
 def remembered(folder: Path) -> Memories:
     path = folder / _MEMORIES_FILE
-    return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
+    try:
+        return Memories.from_bytes(path.read_bytes()) if path.exists() else Memories()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise HeadstartError(
+            f"memories: {_MEMORIES_FILE} in the private folder is damaged; its owner restores it, "
+            "or removes it and begins a new training"
+        ) from None
 
 
 def remember(memories: Memories, folder: Path) -> None:
