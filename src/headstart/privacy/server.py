@@ -229,21 +229,10 @@ class Server:
 
     def _close_unmask(self, came: Ids) -> dict[int, bytes]:
         for place, at in enumerate(self._survivors):
-            committed = self._roster[at][64:]
-            seed = self._combined(
-                "seeds",
-                place,
-                at,
-                lambda seed, public=committed: (
-                    crypto.commitment(seed, self._terms.digest) == public
-                ),
-            )
+            seed = self._combined("seeds", place, at, self._seed_of(self._roster[at][64:]))
             add_mask(self._sum, crypto.self_key(seed, self._context, at), -1)
         for place, at in enumerate(self._dropped):
-            announced = self._roster[at][32:64]
-            key = self._combined(
-                "keys", place, at, lambda key, public=announced: crypto.public_of(key) == public
-            )
+            key = self._combined("keys", place, at, _key_of(self._roster[at][32:64]))
             self._take_away_pairs(at, key)
         self._total = self._opened(self._terms.layout)
         return {}
@@ -259,6 +248,9 @@ class Server:
                     "void", f"sum of {members} members: no samples have it ({error.code})"
                 ) from None
         return noise.restored(layout, self._sum.view(np.int64), members / self._terms.honest)
+
+    def _seed_of(self, committed: bytes) -> Callable[[bytes], bool]:
+        return lambda seed: crypto.commitment(seed, self._terms.digest) == committed
 
     def _combined(
         self, name: str, place: int, owner: int, genuine: Callable[[bytes], bool]
@@ -281,3 +273,7 @@ class Server:
         for at in self._survivors:
             pair = crypto.pair_key(key, self._roster[at][32:64], self._context, gone, at)
             add_mask(self._sum, pair, -1 if at < gone else 1)
+
+
+def _key_of(announced: bytes) -> Callable[[bytes], bool]:
+    return lambda key: crypto.public_of(key) == announced

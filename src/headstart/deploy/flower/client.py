@@ -236,11 +236,11 @@ class Memories:
         for key, array in arrays.items():
             place, _, name = key.partition("/")
             places[place][name] = array
-        turns = [about["turn"], about["before_turn"]]
+        turn, before_turn = about["turn"], about["before_turn"]
         known = isinstance(about["training"], str) and len(about) == 3
-        if not known or not all(type(turn) is int and turn >= 0 for turn in turns):
+        if not known or not all(type(one) is int and one >= 0 for one in (turn, before_turn)):
             raise ValueError(about)
-        return cls(about["training"], *turns, now=places["now"], before=places["before"])
+        return cls(about["training"], turn, before_turn, places["now"], places["before"])
 
 
 def remembered(folder: Path) -> Memories:
