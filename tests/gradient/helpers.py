@@ -12,10 +12,25 @@ import numpy as np
 import torch
 from torch import nn
 
+from headstart import gradient
 from headstart.data.backbones.catalogue import register_network
-from headstart.federation.protocol import ClientData
+from headstart.federation.protocol import ClientData, tallies
+from headstart.federation.simulator import Simulator
+from headstart.gradient import steps
 from headstart.gradient.engine import Training
-from headstart.testing.federations import testing_scale, testing_turn
+from headstart.gradient.local import fine_tune_locally, results
+from headstart.gradient.models import Batch, Spec
+from headstart.gradient.steps import Job
+from headstart.testing.federations import (
+    testing_scale,
+    testing_turn,
+)
+
+NORMED = Spec(3, 4, network="normed")
+CLASSES = np.array([2, 5, 7, 9])
+JOB = Job("fedavg", Spec(4, 3), Training(rate=0.3, batch=4, decay=0.01, momentum=0.9))
+
+METHODS = tuple(gradient.METHODS)
 
 
 @register_network(dimension=4)
@@ -232,3 +247,36 @@ class Turned(Hand):
         dz = dz / self.temperature
         da = (df + dz @ v).T @ x if self.network else np.zeros(6)
         return np.concatenate([da.ravel(), (dz.T @ f).ravel(), dz.sum(axis=0)])
+
+
+def batch_of(k=3, b=5, d=4, classes=3, mask=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.normal(size=(k, b, d)).astype(np.float32))
+    weights = torch.from_numpy(rng.random((k, b)).astype(np.float32))
+    return Batch(x, torch.from_numpy(rng.integers(classes, size=(k, b))), weights, mask)
+
+
+def params_of(k=3, d=4, classes=3, seed=1):
+    rng = np.random.default_rng(seed)
+    made = {
+        "head.weight": rng.normal(size=(k, classes, d)),
+        "head.bias": rng.normal(size=(k, classes)),
+    }
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in made.items()}
+
+
+def asked(job, home, data, params, *, outside=None, together=True, begin_with=None):
+    words = steps.broadcast(job, params, {}, CLASSES)
+    if outside is not None:
+        words |= {"outside/features": outside[0], "outside/labels": outside[1]}
+    sim = Simulator(data, seed=6, together=together)
+    step = fine_tune_locally(job, home, *([begin_with] if begin_with else []))
+    return {who: results(values) for who, values in tallies(sim, step, words).items()}
+
+
+def head_scores(params, x):
+    return x @ params["head.weight"].T + params["head.bias"]
+
+
+def alike(cohort):
+    return dict.fromkeys(cohort, 1.0)
