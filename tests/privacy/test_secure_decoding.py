@@ -13,7 +13,7 @@ from headstart.privacy.terms import Terms
 from headstart.statistics import wire
 
 from .parties import LOOSE, Round
-from .test_secure_refusals import planned
+from .secure_rounds import planned
 
 TYPES = {"I64": np.int64, "U8": np.uint8, "F64": np.float64}
 
