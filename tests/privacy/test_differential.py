@@ -1,20 +1,15 @@
-"""Private releases: two messages, one draw, heads that are linear, and what is refused."""
+"""Private heads, drawn once and charged first."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
-import scipy
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from sklearn.datasets import load_digits
 
 import headstart as hs
 from headstart import HeadstartError
-from headstart.data.samples import ArraySamples
-from headstart.errors import StepRefusedError, WireError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
@@ -22,41 +17,11 @@ from headstart.privacy import budget as budgets
 from headstart.privacy.accountant import epsilon_of, mu_of
 from headstart.privacy.budget import Budget
 from headstart.privacy.differential import PrivacyPlan, Private
-from headstart.privacy.layout import Layout
-from headstart.privacy.masked import Masked
 from headstart.privacy.refusals import Abort
-from headstart.privacy.sensitivity import Noise, unit_rows
-from headstart.privacy.statement import NOT_COVERED, Statement
+from headstart.privacy.sensitivity import unit_rows
 from headstart.statistics.noisy import NoisySums
 
-from .parties import entropy
-
-X, Y = (np.asarray(part) for part in load_digits(return_X_y=True))
-TRUSTS, UNITS = ("server", "secure-sum", "client"), ("sample", "client")
-FED3R = steps.measure(hs.Fed3R(), exact=True)
-NCM = steps.measure(hs.FedNCM(), exact=True)
-
-
-def simulator(clients=6, samples=1200):
-    parts = np.array_split(np.arange(samples), clients)
-    return Simulator(
-        {f"c{k}": ClientData(ArraySamples(X[own], Y[own])) for k, own in enumerate(parts)}
-    )
-
-
-def planned(epsilon=4.0, **how):
-    return PrivacyPlan(epsilon, 1e-5, range(10), 1200, **how)
-
-
-def private(trust="server", clients=6, seeded=None, budget=None, **how):
-    inner = simulator(clients)
-    inner = Masked(inner, clients, range(10)) if trust == "secure-sum" else inner
-    plan = planned(trust=trust, **how)
-    more = {"entropy": entropy(seeded)} if seeded else {}
-    return Private(inner, plan, budget or Budget(plan.mu), **more)
-
-
-# -- heads -----------------------------------------------------------------------------------------
+from .private_runs import FED3R, NCM, TRUSTS, X, Y, planned, private, simulator
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
@@ -128,9 +93,6 @@ def test_the_rule_of_heads():
     assert planned(8.0).better_head(64, 6) == "fed3r"
     assert planned(0.5).better_head(4096, 6) == "fedncm"
     assert planned(unit="client").signal(64, 6) < planned().signal(64, 6)
-
-
-# -- one draw, charged first -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
@@ -209,6 +171,8 @@ class Spending(RuleBasedStateMachine):
 
 
 Spending.TestCase.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
+
+
 test_budgets = Spending.TestCase
 
 
@@ -218,226 +182,6 @@ def test_a_damaged_charge_is_no_charge_of_nothing(tmp_path):
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(HeadstartError, match="damaged"):
         budget.charge("b", 0.1)
-
-
-# -- the statement ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize("unit", UNITS)
-def test_the_statement_says_what_holds_and_what_not(unit, trust):
-    more = {"colluding": 1} if trust == "secure-sum" else {}
-    release = private(trust, unit=unit, **more).total(FED3R).statistic
-    said = Statement.of_plain(release.statement)
-    text = str(said)
-    assert (said.unit, said.trust, said.delta) == (unit, trust, 1e-5)
-    for piece in (
-        f"Unit: {unit}",
-        f"add or remove one {unit}",
-        "ε = 4 at δ = 1e-05 (μ = 0.9249)",
-        "Spent so far: ε = 4",
-        f"Trust: {trust}. ",
-        "1200 planned samples, dimension 64, the list of 10 classes",
-        *NOT_COVERED,
-    ):
-        assert piece in text
-    assert ("persons with more than one sample" in text) == (unit == "sample")
-    assert ("4 members of a group" in text) == (trust == "secure-sum")  # 5 of 6, less one
-    assert ("a client counts for" in text) == (unit == "client")
-    assert sum(said.shares.values()) == pytest.approx(1.0)
-    assert said.digest == release.digest()
-    noise = math.sqrt({"server": 1, "secure-sum": 6 / 4, "client": 6}[trust])
-    plain = planned(trust=trust, unit=unit, **more).noise("gram", 6)
-    assert said.sigmas["gram"] == pytest.approx(noise * plain.sigma("gram"))
-    model = hs.Fed3R().solve(release)
-    again = hs.LinearHead.from_bytes(model.to_bytes())
-    assert Statement.of_plain(again.provenance["private"]) == said
-    assert again.provenance["total"] == release.digest()
-    assert not again.provenance["exact"]
-
-
-def test_a_large_epsilon_is_called_what_it_is():
-    said = Statement.of_plain(private(epsilon=21.0).total(NCM).statistic.statement)
-    assert "hardly a promise" in str(said)
-    assert not Statement.of_plain(private().total(NCM).statistic.statement).warnings
-
-
-# -- refusals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"epsilon": 0}, "epsilon: expected a number above 0"),
-        ({"epsilon": math.inf}, "epsilon: expected a number above 0"),
-        ({"delta": 0}, "delta: expected a number between"),
-        ({"delta": 1e-3}, "delta: expected at most 1/samples"),
-        ({"classes": []}, "classes: expected the list agreed beforehand"),
-        ({"unit": "person"}, "unit: expected one of sample, client, got 'person'"),
-        ({"trust": "nobody"}, "trust: expected one of server, secure-sum, client"),
-        ({"samples": 0}, "samples: expected how many are planned"),
-        ({"clip": 2.0}, "clip: expected a number above 0 with unit client"),
-        ({"clip": -2.0, "unit": "client"}, "clip: expected a number above 0"),
-        ({"colluding": 1}, "colluding: expected 0 but for trust secure-sum"),
-        ({"colluding": -1, "trust": "secure-sum"}, "colluding: expected 0 or more"),
-    ],
-)
-def test_plans_that_promise_nothing_are_refused(change, said):
-    how = {"epsilon": 1.0, "delta": 1e-5, "classes": range(10), "samples": 1200, **change}
-    with pytest.raises(HeadstartError, match=said):
-        PrivacyPlan(**how)
-
-
-@pytest.mark.parametrize(
-    "step", [steps.calibrate(), steps.personal(), steps.counts()], ids=lambda step: step.name
-)
-def test_other_questions_are_refused(step):
-    with pytest.raises(StepRefusedError, match=f"noise can hide.*got '{step.name}'"):
-        private().total(step)
-
-
-@pytest.mark.parametrize(
-    ("head", "said"),
-    [
-        (hs.FedCOF(), "expected a head that is solved from noisy sums"),
-        (hs.SharedVariances(), "expected a head that is solved from noisy sums"),
-        (hs.Fed3R(ridge="gcv"), "got 'gcv': .* λ follows from the noise"),
-    ],
-)
-def test_heads_that_noise_would_ruin_are_refused(head, said):
-    one = private()
-    with pytest.raises(HeadstartError, match=said):
-        one.total(steps.measure(head, exact=True))
-    assert not one.budget.charges
-
-
-@pytest.mark.parametrize(
-    "head", [hs.Fed3R(bias=True), hs.Fed3R(scatter="within"), hs.LDA(covariance="total")]
-)
-def test_settings_that_mean_nothing_on_noisy_sums_are_refused(head):
-    release = private().total(FED3R).statistic
-    with pytest.raises(HeadstartError, match="with noisy sums, got"):
-        head.solve(release)
-
-
-@pytest.mark.parametrize("trust", TRUSTS)
-def test_a_class_that_is_not_on_the_list_is_refused_and_not_named(trust):
-    inner = simulator()
-    inner = Masked(inner, 6, range(9)) if trust == "secure-sum" else inner
-    plan = PrivacyPlan(4.0, 1e-5, range(9), 1200, trust=trust)
-    with pytest.raises(HeadstartError, match="9 classes agreed beforehand, got others") as refused:
-        Private(inner, plan).total(NCM)
-    assert "9 too" not in str(refused.value)
-
-
-def test_trust_in_masks_needs_masks_and_trust_in_nobody_needs_none():
-    with pytest.raises(StepRefusedError, match="expected a masked group"):
-        Private(simulator(), planned(trust="secure-sum")).total(NCM)
-    with pytest.raises(StepRefusedError, match="got all of it"):
-        Private(Masked(simulator(), 6, range(10)), planned(trust="client")).total(NCM)
-    with pytest.raises(HeadstartError, match="answers of single clients to clip"):
-        Private(Masked(simulator(), 6, range(10)), planned(unit="client")).total(NCM)
-
-
-def test_class_means_hold_no_second_moments():
-    with pytest.raises(HeadstartError, match="expected second moments"):
-        hs.Fed3R().solve(private().total(NCM).statistic)
-
-
-# -- the statistic ---------------------------------------------------------------------------------
-
-
-def test_noisy_sums_add_and_do_not_subtract():
-    one, two = (private(seeded=name).total(FED3R).statistic for name in ("a", "b"))
-    two = NoisySums(two.dimension, two.classes, two.tables, two.variances, one.direction)
-    both = one + two
-    assert both.sigma("gram") == pytest.approx(math.sqrt(2) * one.sigma("gram"))
-    assert np.array_equal(both.tables["sums"], one.tables["sums"] + two.tables["sums"])
-    assert not hasattr(one, "__sub__")
-    assert not both.statement
-    with pytest.raises(HeadstartError, match="those of one release"):
-        _ = one + private().total(FED3R).statistic  # another direction
-    again = NoisySums.from_bytes(one.to_bytes())
-    assert again.digest() == one.digest()
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"sums": np.full((10, 64), 2**62 + 1)}, "bound"),
-        ({"gram": np.zeros(7, np.int64)}, "shape"),
-        ({"variances": np.array([1.0, 1.0])}, "shape"),
-        ({"variances": np.array([1.0, 1.0, -1.0])}, "shape"),
-        ({"counts": np.zeros(9, np.int64)}, "shape"),
-        ({"direction": np.full(64, np.nan)}, "nonfinite"),
-        ({"more": np.zeros(1)}, "arrays"),
-    ],
-)
-def test_only_range_and_shape_of_noisy_sums_are_checked(change, code):
-    arrays = private().total(FED3R).statistic.to_arrays()
-    assert NoisySums.from_arrays(arrays).samples
-    with pytest.raises(WireError) as refused:
-        NoisySums.from_arrays({**arrays, **change})
-    assert refused.value.code == code
-
-
-# -- audit -----------------------------------------------------------------------------------------
-
-
-def scores(noise, numbers, layout, difference, releases, seed):
-    """Log-likelihood ratios of releases of `numbers` for and against the sample, up to a shift."""
-    draw = entropy(seed)
-    found = np.empty(releases)
-    spread = np.concatenate(
-        [np.full(3, noise.variances["counts"]), np.full(6, noise.variances["sums"])]
-    )
-    for at in range(releases):
-        found[at] = (noise.added(layout, numbers, draw) * difference / spread).sum()
-    return found
-
-
-def lower_bound(with_, without, delta):
-    """Clopper–Pearson's ε at 99.9% of a threshold chosen on the first half."""
-    one, two = len(with_) // 2, len(without) // 2
-    cut = np.quantile(without[:two], [0.5, 0.8, 0.9, 0.95, 0.98])
-    best = max(cut, key=lambda t: np.mean(with_[:one] > t) / (np.mean(without[:two] > t) + 1e-3))
-    hits, alarms = (with_[one:] > best).sum(), (without[two:] > best).sum()
-    low = scipy.stats.beta.ppf(0.001, hits, len(with_) - one - hits + 1)
-    high = scipy.stats.beta.ppf(0.999, alarms + 1, len(without) - two - alarms)
-    return math.log(max(low - delta, 1e-12) / high)
-
-
-LONG = [pytest.param(e, 20_000, marks=pytest.mark.long) for e in (0.5, 1.0, 2.0, 4.0, 8.0)]
-
-
-@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 4000), (4.0, 4000), *LONG])
-@pytest.mark.parametrize("mutant", [False, True])
-def test_audit(epsilon, releases, mutant):
-    """The strongest attack, white box, on a neighbouring pair; half the noise is found out."""
-    mu, delta = mu_of(epsilon, 1e-5), 1e-5
-    noise = Noise.plan(mu, {"counts": 0.01, "sums": 0.99})
-    z, y = unit_rows(np.array([[1.0, 2.0], [3.0, 1.0], [-1.0, 5.0]])), np.arange(3)
-    head = hs.FedNCM()
-    layout = Layout.of(head.measure(z, y, exact=True, bound=1.0), range(3))
-    whole, less = (
-        noise.vector(layout, head.measure(z[:n], y[:n], exact=True, bound=1.0)) for n in (3, 2)
-    )
-    real = Noise({k: v // 4 for k, v in noise.variances.items()}, mu) if mutant else noise
-    with_, without = (
-        scores(real, numbers, layout, whole - less, releases, f"{epsilon} {n}")
-        for n, numbers in enumerate((whole, less))
-    )
-    pooled = math.sqrt((with_.var() + without.var()) / 2)
-    found = (with_.mean() - without.mean()) / pooled
-    error = math.sqrt((2 + found**2 / 4) / releases)
-    if mutant:
-        assert found - mu > 3 * error
-    else:
-        assert abs(found - mu) <= 3 * error
-        assert lower_bound(with_, without, delta) <= epsilon
-
-
-# -- what strangers tried --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trust", ["server", "client"])

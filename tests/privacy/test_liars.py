@@ -14,8 +14,8 @@ from headstart.federation.protocol import perform
 from headstart.privacy.differential import PrivacyPlan, Private
 from headstart.statistics.noisy import NoisySums
 
-from .test_differential import FED3R, simulator
-from .test_differential import planned as planned_there
+from .private_runs import FED3R, simulator
+from .private_runs import planned as planned_there
 
 LIAR = "c0"  # who answers first
 

@@ -1,0 +1,93 @@
+"""Plans, heads and settings that would promise nothing are refused."""
+
+import math
+
+import pytest
+
+import headstart as hs
+from headstart import HeadstartError
+from headstart.errors import StepRefusedError
+from headstart.federation import steps
+from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.masked import Masked
+
+from .private_runs import FED3R, NCM, TRUSTS, planned, private, simulator
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epsilon": 0}, "epsilon: expected a number above 0"),
+        ({"epsilon": math.inf}, "epsilon: expected a number above 0"),
+        ({"delta": 0}, "delta: expected a number between"),
+        ({"delta": 1e-3}, "delta: expected at most 1/samples"),
+        ({"classes": []}, "classes: expected the list agreed beforehand"),
+        ({"unit": "person"}, "unit: expected one of sample, client, got 'person'"),
+        ({"trust": "nobody"}, "trust: expected one of server, secure-sum, client"),
+        ({"samples": 0}, "samples: expected how many are planned"),
+        ({"clip": 2.0}, "clip: expected a number above 0 with unit client"),
+        ({"clip": -2.0, "unit": "client"}, "clip: expected a number above 0"),
+        ({"colluding": 1}, "colluding: expected 0 but for trust secure-sum"),
+        ({"colluding": -1, "trust": "secure-sum"}, "colluding: expected 0 or more"),
+    ],
+)
+def test_plans_that_promise_nothing_are_refused(change, said):
+    how = {"epsilon": 1.0, "delta": 1e-5, "classes": range(10), "samples": 1200, **change}
+    with pytest.raises(HeadstartError, match=said):
+        PrivacyPlan(**how)
+
+
+@pytest.mark.parametrize(
+    "step", [steps.calibrate(), steps.personal(), steps.counts()], ids=lambda step: step.name
+)
+def test_other_questions_are_refused(step):
+    with pytest.raises(StepRefusedError, match=f"noise can hide.*got '{step.name}'"):
+        private().total(step)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (hs.FedCOF(), "expected a head that is solved from noisy sums"),
+        (hs.SharedVariances(), "expected a head that is solved from noisy sums"),
+        (hs.Fed3R(ridge="gcv"), "got 'gcv': .* λ follows from the noise"),
+    ],
+)
+def test_heads_that_noise_would_ruin_are_refused(head, said):
+    one = private()
+    with pytest.raises(HeadstartError, match=said):
+        one.total(steps.measure(head, exact=True))
+    assert not one.budget.charges
+
+
+@pytest.mark.parametrize(
+    "head", [hs.Fed3R(bias=True), hs.Fed3R(scatter="within"), hs.LDA(covariance="total")]
+)
+def test_settings_that_mean_nothing_on_noisy_sums_are_refused(head):
+    release = private().total(FED3R).statistic
+    with pytest.raises(HeadstartError, match="with noisy sums, got"):
+        head.solve(release)
+
+
+@pytest.mark.parametrize("trust", TRUSTS)
+def test_a_class_that_is_not_on_the_list_is_refused_and_not_named(trust):
+    inner = simulator()
+    inner = Masked(inner, 6, range(9)) if trust == "secure-sum" else inner
+    plan = PrivacyPlan(4.0, 1e-5, range(9), 1200, trust=trust)
+    with pytest.raises(HeadstartError, match="9 classes agreed beforehand, got others") as refused:
+        Private(inner, plan).total(NCM)
+    assert "9 too" not in str(refused.value)
+
+
+def test_trust_in_masks_needs_masks_and_trust_in_nobody_needs_none():
+    with pytest.raises(StepRefusedError, match="expected a masked group"):
+        Private(simulator(), planned(trust="secure-sum")).total(NCM)
+    with pytest.raises(StepRefusedError, match="got all of it"):
+        Private(Masked(simulator(), 6, range(10)), planned(trust="client")).total(NCM)
+    with pytest.raises(HeadstartError, match="answers of single clients to clip"):
+        Private(Masked(simulator(), 6, range(10)), planned(unit="client")).total(NCM)
+
+
+def test_class_means_hold_no_second_moments():
+    with pytest.raises(HeadstartError, match="expected second moments"):
+        hs.Fed3R().solve(private().total(NCM).statistic)
