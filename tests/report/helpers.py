@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,3 +238,7 @@ def cells(source: str, row: str, after: str = "") -> list[str]:
     rest = source[source.index(after) :] if after else source
     line = rest[rest.index(f'<tr><th scope="row">{row}</th>') :]
     return re.findall(r"<td[^>]*>(.*?)</td>", line[: line.index("</tr>")])
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
