@@ -34,6 +34,7 @@ def init(
         str, typer.Option(help="a file of the agreed classes, one per line")
     ] = "",
     extractor: Annotated[str, typer.Option(help="what makes everybody's features")] = "",
+    secure: Annotated[bool, typer.Option("--secure", help="only sums of groups are seen")] = False,
 ) -> None:
     """Write a ready project: Flower app, certificates, node keys, commands, units, a container."""
     from headstart.deploy.scaffold import Plan, next_steps
@@ -52,11 +53,22 @@ def init(
         labels,
         class_list,
         extractor,
+        secure,
     )
     write(folder, plan)
     say(f"{folder}: ready; README.md there says who needs what. In order:")
     for step in next_steps(folder, plan.nodes):
         say(f"  {step}")
+
+
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(help="the new file, on the node's own machine")],
+) -> None:
+    """A signing key of a node's own; prints its public half, for everybody's peers.json."""
+    from headstart.deploy.scaffold import signing_key
+
+    say(signing_key(path))
 
 
 @app.command(name="node")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.errors import StepRefusedError
+from headstart.errors import HeadstartError, StepRefusedError
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
@@ -133,6 +133,17 @@ def _check_lengths(found: Moments | ClassSums) -> None:
         raise broken("expected sums of samples of unit length, got longer ones")
 
 
+def _direction(broadcast: Arrays, dimension: int) -> Any:
+    """What all samples share, of length 1: with another one, rows would not be of unit length."""
+    direction = broadcast.get("direction")
+    if direction is None:
+        return None
+    known = direction.shape == (dimension,) and direction.dtype == np.float64
+    if not known or not abs(float(np.linalg.norm(direction)) - 1) < 1e-6:
+        raise HeadstartError(f"direction: expected {dimension} numbers of length 1")
+    return direction
+
+
 @register_step(
     "unit-sums",
     _answer,
@@ -143,7 +154,7 @@ def _check_lengths(found: Moments | ClassSums) -> None:
 def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
     features, labels = client.samples.read()
     check_classes(labels, as_labels(params["classes"], "classes"))
-    rows = unit_rows(features, broadcast.get("direction"))
+    rows = unit_rows(features, _direction(broadcast, features.shape[1]))
     classes = rows_of(params)
     if params["kind"] == "mean":
         labels = np.repeat(classes, len(rows))
