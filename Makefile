@@ -52,8 +52,9 @@ lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
+bench: $(VENV)/.all ## speed, bytes, memory and start-up next to the raw limits and peers
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/startup.py
 
 bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 100 clients
 	$(BIN)/python benchmarks/text.py
