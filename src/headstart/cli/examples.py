@@ -66,6 +66,10 @@ EXAMPLES: dict[str, Sequence[str]] = {
     "deploy node": ("headstart deploy node fed site-c",),
     "ledger list": ("headstart ledger list fed/server/ledger",),
     "ledger verify": ("headstart ledger verify fed/server/ledger --quiet",),
+    "ledger budget": (
+        "headstart ledger budget runs/private",
+        "headstart ledger budget runs/private --json",
+    ),
     "ledger export": ("headstart ledger export fed/server/ledger uploads",),
 }
 WHOLE = "\b"  # click breaks no lines of such a paragraph

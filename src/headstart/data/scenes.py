@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import BytesIO
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -106,6 +107,12 @@ class SceneSet(ImageSet):
         checks.fraction("fraction", fraction)
         return replace(self, test=last_frames(self.drives, fraction))
 
+    @cached_property
+    def shown(self) -> NDArray[np.bool_]:
+        """Which classes each image shows (images × classes), for `imbalance`."""
+        places = np.arange(len(self.names))
+        return np.stack([np.isin(places, self.mask(i)) for i in range(len(self))])
+
     @property
     def drives(self) -> NDArray[np.str_]:
         """The drive of each image; without any, all are one."""
@@ -140,7 +147,7 @@ class SceneSet(ImageSet):
                 source, at = source.inner, int(source.rows[at])
             else:
                 source, at = source.part(at)
-        return _size(source, at)
+        return _size(getattr(source, "inner", source), at)  # colours of another domain, same sides
 
 
 def _size(source: Source, i: int) -> tuple[int, int]:
