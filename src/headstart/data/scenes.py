@@ -135,11 +135,12 @@ class SceneSet(ImageSet):
         """Width and height of image `i`, from its header."""
         source: Any = self.source
         at = i
-        while isinstance(source, Picked | Joined):
-            if isinstance(source, Picked):
-                source, at = source.inner, int(source.rows[at])
-            else:
+        while isinstance(source, Joined) or hasattr(source, "inner"):
+            if isinstance(source, Joined):
                 source, at = source.part(at)
+                continue
+            at = int(source.rows[at]) if isinstance(source, Picked) else at
+            source = source.inner
         return _size(source, at)
 
 

@@ -34,12 +34,15 @@ class Loss:
     references  how many models it looks through besides the one that trains: 1 the received one,
                 2 also the client's last. With any, `term=NAME` adds it to every method
     usual       the settings of its paper (tau, scale, gamma), where it is added so
+    beside      whole models that the server sends for it to look through, by name; where no
+                teacher was sent, the received model is one
     """
 
     value: Value
     slope: Slope | None = None
     references: int = 0
     usual: Mapping[str, float] = field(default_factory=dict, hash=False)
+    beside: tuple[str, ...] = ()
 
     def term(self, name: str, weight: float) -> Term:
         return Term(name, weight, **self.usual)
@@ -73,6 +76,7 @@ def _package() -> dict[str, Loss]:
         "ld": _ours("ld", references=1),
         "fd": _ours("fd", references=1),
         "moon": _ours("moon", references=2, tau=0.5),
+        "self-training": Loss(_Equation("self_training"), beside=("teacher", "source")),
     }
 
 
@@ -109,6 +113,11 @@ def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
 def references_of(objective: Iterable[Term]) -> int:
     """How many models an objective looks through besides the one that trains."""
     return max((LOSSES[term.name].references for term in objective), default=0)
+
+
+def beside_of(objective: Iterable[Term]) -> frozenset[str]:
+    """The names of the models that an objective looks through beside those."""
+    return frozenset(name for term in objective for name in LOSSES[term.name].beside)
 
 
 def term_names() -> tuple[str, ...]:
