@@ -344,5 +344,5 @@ def test_both_on_the_command_line(photos, tmp_path):
 
 def test_a_dense_network_wants_masks(photos, tmp_path):
     config = told(photos, network="bisenetv2_quarter", pixels=32, pipeline="none + FedAvg-1(f)")
-    with pytest.raises(HeadstartError, match="gives features per cell; expected images with masks"):
+    with pytest.raises(HeadstartError, match="expected images with masks, got a label per image"):
         run(config, tmp_path / "run")

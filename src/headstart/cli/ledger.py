@@ -72,6 +72,29 @@ def export(
         say(f"{len(ledger.entries())} uploads and their total in {folder}")
 
 
+@app.command()
+def budget(
+    path: Annotated[Path, typer.Argument(help="a private run's folder, or that of its charges")],
+    delta: Annotated[
+        float | None, typer.Option(help="δ at which ε is told (that of the run, or 1e-5)")
+    ] = None,
+) -> None:
+    """What has been released over one data set under differential privacy, and what is left."""
+    from headstart.pipeline.private import spending
+
+    found = spending(path, delta)
+    rows = [
+        (name, f"{mu:.4g}", f"{epsilon:.4g}", state) for name, mu, epsilon, state in found.releases
+    ]
+    if rows:
+        show_rows(("release", "μ", "ε alone", "state"), rows)
+    spent = f"spent: ε = {found.epsilon:.4g} at δ = {found.delta:g} (μ = {found.mu:.4g})"
+    if found.most is None:
+        say(spent)
+    else:
+        say(f"{spent} of ε = {found.most:g}; left for one more release: μ = {found.left:.4g}")
+
+
 def forget_client(path: Path, client: str) -> None:
     """What `headstart forget` does on a ledger: take a client out, and say what that changed."""
     from headstart.deploy.forgetting import forget

@@ -115,21 +115,40 @@ class PrivacyOptions:
     ] = None
     delta: Annotated[float | None, typer.Option(help="δ of the promise (1e-5)")] = None
     unit: Annotated[
-        str | None, typer.Option(help="whom it protects: one sample, or one client (sample)")
+        str | None, typer.Option(help="whom it protects: one sample, image or client (sample)")
     ] = None
     trust: Annotated[
         str | None, typer.Option(help="who adds the noise: server, secure-sum, client (server)")
+    ] = None
+
+    classes: Annotated[
+        Path | None, typer.Option(help="the classes agreed beforehand: a file, one per line")
     ] = None
 
     def put(self, settings: dict[str, Any]) -> None:
         """Into the settings, on top of what they say."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
+        if self.classes is not None:
+            given["classes"] = _lines(self.classes)
         before = settings.get("private") or {}
         if given and "epsilon" not in {**before, **given}:
             raise HeadstartError(f"{next(iter(given))}: expected epsilon with it, got none")
         if given:
             settings["private"] = {**before, **given}
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file that are not empty."""
+    try:
+        found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise HeadstartError(f"classes: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise HeadstartError(f"classes: expected a text file, got {path}") from None
+    if not any(found):
+        raise HeadstartError(f"classes: expected one per line in {path}, got none")
+    return [line for line in found if line]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

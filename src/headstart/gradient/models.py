@@ -298,7 +298,7 @@ class Model:
         training: bool = False,
     ) -> Tensor:
         """Of an objective on a batch, summed over clients; `local` knows its terms' models."""
-        self._check_pixels(objective)
+        self.check_pixels(objective)
         seen = self.seen(params, batch, training)
         others = references_of(objective)
         if others and local:
@@ -316,7 +316,7 @@ class Model:
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()
 
-    def _check_pixels(self, objective: Objective) -> None:
+    def check_pixels(self, objective: Objective) -> None:
         """Losses that look at a label per sample do not know masks."""
         wrong = [term.name for term in objective if self.stride and term.name not in OF_CELLS]
         if wrong:

@@ -47,6 +47,10 @@ def check_pipeline(context: PipelineContext, pipeline: Pipeline) -> None:
         from headstart.pipeline.networks import check_network
 
         check_network(context)
+        if context.config.dense:
+            from headstart.pipeline import pixels
+
+            pixels.check(context, pipeline)
     elif pipeline.init.name == "none":
         raise HeadstartError("pipeline: expected a head or a training, got none")
     check_private(context.config, pipeline)
@@ -85,7 +89,11 @@ def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
         state = phase.run(
             context, state, number, saved if saved and number == saved.phase else None
         )
-    if context.config.personal and context.personal is None:
+    if context.config.dense:
+        from headstart.pipeline import pixels
+
+        context.pixels = pixels.every(context, state)
+    elif context.config.personal and context.personal is None:
         evaluate_personal(context, state)
     return state
 
@@ -406,7 +414,12 @@ def save(
             folder.save_total(context.total, context.dimension, context.messages)
         head.save(folder.path / "model.safetensors")
     else:
-        state.save(folder.path / "model.safetensors", context.images.plain())
+        about = {}
+        if context.config.dense:
+            from headstart.pipeline import pixels
+
+            about = pixels.described(context, state)
+        state.save(folder.path / "model.safetensors", context.images.plain(), about)
     folder.save_result(result)
 
 
