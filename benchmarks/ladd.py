@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +30,14 @@ from headstart.data import drawn, styles
 from headstart.data.augment.base import Draw
 from headstart.data.augment.restyle import FDA
 from headstart.data.backbones.preprocess import as_rgb
+from headstart.data.cells import CellSamples, CellSet, cell_extractor
+from headstart.data.features import extract
 from headstart.data.partition import runs
 from headstart.data.samples import ArraySamples
 from headstart.data.scene_layouts import load_scenes
 from headstart.data.scenes import SceneSet
+from headstart.federation import steps
+from headstart.federation.judging import confusion
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.files import write_bytes
@@ -45,6 +49,8 @@ from headstart.gradient.loop import Plan, begin, rounds
 from headstart.gradient.models import Spec, build, initial
 from headstart.gradient.segmenting import predicted_masks, with_measured_statistics
 from headstart.gradient.steps import Job
+from headstart.heads.lda import LDA
+from headstart.pipeline.adapting import CellSource, ClientStyles, adapted
 from headstart.pipeline.networks import published
 from headstart.statistics.confusion import Confusion
 
@@ -52,8 +58,9 @@ DATA = Path(os.environ.get("HEADSTART_DATA", "../shared/data")) / "camvid/camvid
 SOURCE, FRAMES, TESTED = "0016E5", 15, 5
 SIZE = (128, 96)  # width and height of what a network trains on
 NETWORK, WIDTH = "deeplabv3_narrow", 64
-PRETRAINING = Training(rate=0.02, epochs=8, batch=8, momentum=0.9)  # 208 steps of 204 frames
+PRETRAINING = Training(rate=0.05, epochs=8, batch=8, momentum=0.9)  # 208 steps of 204 frames
 ADAPTING = Training(rate=0.005, batch=6, momentum=0.9)
+HARDEST = 0.25  # of the pixels of an image, where there are labels
 ROUNDS, COHORT, START = 20, 4, 5
 Params = dict[str, np.ndarray]
 
@@ -80,7 +87,9 @@ class Streets:
     @cached_property
     def rows(self) -> dict[str, np.ndarray]:
         """The style of each client: the mean low amplitudes of its training frames."""
-        return {name: np.mean([self.style(i) for i in own], axis=0) for name, own in self.train.items()}
+        return {
+            name: np.mean([self.style(i) for i in own], axis=0) for name, own in self.train.items()
+        }
 
     @cached_property
     def clusters(self) -> Clusters:
@@ -153,7 +162,7 @@ def judged(streets: Streets, predict: Callable[[np.ndarray, int], np.ndarray]) -
     """mIoU of all test frames, and of each drive's; `predict`: frames at the small size."""
     found: dict[str, Confusion] = {}
     target = streets.target
-    for name, rows in streets.test.items():
+    for rows in streets.test.values():
         x = small(target, rows).features
         for place, i in enumerate(rows.tolist()):
             guess = predict(x[place : place + 1], i)[0]
@@ -169,6 +178,72 @@ def printed(scores: dict[str, float]) -> str:
     return f"{100 * scores['all']:.1f} ({per_drive})"
 
 
+# -- in closed form --------------------------------------------------------------------------------
+
+
+def in_closed_form(options: argparse.Namespace) -> None:
+    """A head per row of the table: the source as it is, restyled, by cluster, with pseudo-labels."""
+    streets = Streets.of(options.source)
+    clusters(streets)
+    every_frame_styles(streets)
+    target = streets.target
+    network = cell_extractor("mobilenet_v2", target.size(0))
+    with bar() as show:
+        cells = CellSet.of(target, extract(target, network, progress=show), network.grid)
+        federation = Simulator(
+            {name: ClientData(cells.picked(own)) for name, own in streets.train.items()}
+        )
+        source, head = CellSource(streets.source, network), LDA(shrinkage=1e-3)
+        tests: dict[str, list[int]] = {}
+        for rows in streets.test.values():
+            tests.setdefault(streets.drive(rows[0]), []).extend(rows.tolist())
+        clients = ClientStyles.of(federation, "fda", "lab")
+
+        def row(name: str, confusion: Callable[[CellSamples], Confusion], began: float) -> None:
+            parts = {n: confusion(cells.picked(np.array(own))) for n, own in tests.items()}
+            whole = sum(list(parts.values())[1:], next(iter(parts.values())))
+            scores = {"all": whole.mean_iou, **{n: one.mean_iou for n, one in parts.items()}}
+            print(f"| {name} | {printed(scores)} | {time.process_time() - began:.0f} |", flush=True)
+
+        print("| head | mIoU, all tests (by drive) | CPU s |\n|---|---|---|")
+        names = np.array(target.names)
+        for style in (None, "fda", "lab"):
+            began = time.process_time()
+            rows = None if style is None else clients.rows(style)
+            solved = head.solve(source.measured(head, style, rows, progress=show))
+            said = "as it is" if style is None else f"with all clients' {style} styles"
+            row(f"source {said}", lambda own, h=solved: confusion(h, own, names), began)
+        for style in ("fda", "lab"):
+            for trust in (0, 1, 2, 4):
+                began = time.process_time()
+                found = adapted(
+                    federation, source, head, clients, style=style, trust=trust, progress=show
+                )
+                said = f"pseudo-labels ×{trust}" if trust else "no pseudo-labels"
+                row(
+                    f"per cluster, {style}, {said}", lambda o, f=found: f.confusion(o, names), began
+                )
+        began = time.process_time()
+        answer = federation.total(steps.measure(head, **source.how))
+        solved = head.solve(answer.statistic)
+        row(
+            "the clients' own labels (oracle)",
+            lambda own, h=solved: confusion(h, own, names),
+            began,
+        )
+
+
+def every_frame_styles(streets: Streets) -> None:
+    """What the number of clusters would be with styles of all frames, tests too."""
+    rows = {
+        name: np.mean([streets.style(i) for i in (*own, *streets.test[name])], axis=0)
+        for name, own in streets.train.items()
+    }
+    found = clustered(rows)
+    close = {count: round(value, 3) for count, value in list(found.silhouettes.items())[:4]}
+    print(f"with the styles of all frames: {len(found)} clusters (silhouettes {close})")
+
+
 # -- with gradients --------------------------------------------------------------------------------
 
 
@@ -179,6 +254,7 @@ class Table:
         self.streets, self.seed, self.folder, self.epochs = streets, seed, folder, epochs
         spec = Spec(len(streets.target.names), WIDTH, network=NETWORK, batch_norm="average")
         self.spec, self.model = spec, build(spec)
+        self.hard = replace(spec, hardest=HARDEST)
         self.classes = np.arange(spec.classes)
         self.train = {name: small(streets.target, own) for name, own in streets.train.items()}
 
@@ -218,9 +294,9 @@ class Table:
             own=own,
             teacher=AveragedTeacher(START),
         )
-        state = begin_clustered(job, how, self.pretrained(fda))
+        start = begin_clustered(job, how, self.pretrained(fda))
         federation, curve = Simulator(self.unlabelled(), seed=self.seed), {}
-        for state in clustered_rounds(job, self.plan, federation, self.classes, how, state):
+        for state in clustered_rounds(job, self.plan, federation, self.classes, how, start):
             if state.round % 10 == 0:
                 models = {cluster: state.params(cluster) for cluster in range(how.count)}
                 curve[str(state.round)] = self.scored_by(models)
@@ -252,7 +328,7 @@ class Table:
         return Plan(rounds=ROUNDS, clients=COHORT, seed=self.seed)
 
     def supervised(self, training: Training) -> Job:
-        return Job("fedavg", self.spec, training, "model")
+        return Job("fedavg", self.hard, training, "model")
 
     def begin(self) -> Params:
         return {**initial(self.model, None, self.seed), **published(NETWORK, None)}
@@ -275,15 +351,12 @@ class Table:
     def alone(self, job: Job, params: Params, samples: Any) -> Params:
         """A training in one place is a federation of one client."""
         federation = Simulator({"server": ClientData(samples)}, seed=self.seed)
-        state = begin(job, params)
-        for state in rounds(job, Plan(1, 1), federation, self.classes, state):
-            pass
-        return state.params
+        (end,) = rounds(job, Plan(1, 1), federation, self.classes, begin(job, params))
+        return end.params
 
     def fedavg(self, job: Job, params: Params, clients: dict[str, ClientData]) -> Any:
         federation, curve = Simulator(clients, seed=self.seed), {}
-        state = begin(job, params)
-        for state in rounds(job, self.plan, federation, self.classes, state):
+        for state in rounds(job, self.plan, federation, self.classes, begin(job, params)):
             if state.round % 10 == 0:
                 curve[str(state.round)] = self.scored(state.params)
         return {**curve[str(ROUNDS)], "curve": curve}
@@ -355,8 +428,10 @@ def clusters(streets: Streets) -> None:
         for s in range(len(found))
     )
     close = {count: round(value, 3) for count, value in list(found.silhouettes.items())[:4]}
-    print(f"{len(found)} clusters of {len(found.of)} clients (silhouettes {close}); "
-          f"{with_drive} with their drive")
+    print(
+        f"{len(found)} clusters of {len(found.of)} clients (silhouettes {close}); "
+        f"{with_drive} with their drive"
+    )
 
 
 def main() -> None:
@@ -368,7 +443,7 @@ def main() -> None:
     about.add_argument("--epochs", type=int, default=8, help="of the source, 26 steps of 8 each")
     about.add_argument("--cells", nargs="*", choices=CELLS)
     options = about.parse_args()
-    with_gradients(options)
+    (in_closed_form if options.part == "closed" else with_gradients)(options)
 
 
 if __name__ == "__main__":

@@ -73,9 +73,7 @@ def clustered(clustering, plan=PLAN, data=None, **settings):
     work = job(**settings)
     federation = Watched(fresh(data or unlabelled()))
     start = begin_clustered(work, clustering, initial(work.model, None, 0))
-    states = list(
-        clustered_rounds(work, plan, federation, np.arange(CLASSES), clustering, start)
-    )
+    states = list(clustered_rounds(work, plan, federation, np.arange(CLASSES), clustering, start))
     return states, federation.asked
 
 
@@ -185,7 +183,7 @@ def test_the_loss_is_the_one_of_three_models_with_their_own_statistics():
 def test_what_cannot_be_is_refused():
     with pytest.raises(HeadstartError, match=r"ladd: expected a network that gives a class per"):
         Job("ladd", Spec(CLASSES, 4))
-    with pytest.raises(HeadstartError, match=r"clusters: expected one for each client, got none"):
+    with pytest.raises(HeadstartError, match=r"clusters: expected one for each client, none for c"):
         clustered(Clustering({"c0": 0}))
     with pytest.raises(HeadstartError, match=r"sure: "):
         job(sure=1.5).recipe  # noqa: B018

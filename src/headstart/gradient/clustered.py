@@ -53,7 +53,7 @@ class Clustering:
         """The sampled clients of each cluster that has some."""
         missing = [name for name in cohort if name not in self.of]
         if missing:
-            raise HeadstartError(f"clusters: expected one for each client, got none of {missing[0]}")
+            raise HeadstartError(f"clusters: expected one for each client, none for {missing[0]}")
         found: dict[int, list[str]] = {}
         for name in cohort:
             found.setdefault(self.of[name], []).append(name)

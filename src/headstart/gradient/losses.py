@@ -34,7 +34,8 @@ from headstart.data.backbones.networks.dense import enlarged
 from headstart.gradient.pixel_losses import SelfTraining, with_auxiliary
 from headstart.gradient.recipe import Term
 
-OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon", "self-training")  # that masks, or no labels, are enough for
+# that masks, or no labels, are enough for
+OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon", "self-training")
 _LEAST = 1e-6  # a shorter vector has no direction
 
 _FEW = 24  # classes
