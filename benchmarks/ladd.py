@@ -182,7 +182,7 @@ def printed(scores: dict[str, float]) -> str:
 
 
 def in_closed_form(options: argparse.Namespace) -> None:
-    """A head per row of the table: the source as it is, restyled, by cluster, with pseudo-labels."""
+    """A head per row: the source as it is, restyled, by cluster, with pseudo-labels."""
     streets = Streets.of(options.source)
     clusters(streets)
     every_frame_styles(streets)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from headstart.data.cells import CellSamples
+from headstart.data.pixel_features import softmax
 from headstart.data.samples import Samples
 from headstart.data.scenes import VOID
 from headstart.errors import DataError
@@ -68,7 +68,7 @@ def _measured(
     yield head.measure(empty, model.classes[:0], **how)
     for row in samples.rows[: samples.units].tolist():
         cells = samples.data.cells(row)
-        chances = softmax(model.scores(cells) / (model.temperature or 1.0), axis=1)
+        chances = softmax(model.scores(cells) / (model.temperature or 1.0))
         places = pseudo_labels(chances, sure, top)
         kept = places != VOID
         yield head.measure(cells[kept], model.classes[places[kept]], **how)

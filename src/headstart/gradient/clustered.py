@@ -27,6 +27,7 @@ from headstart.gradient.cluster_models import (
 from headstart.gradient.clusters import Clusters
 from headstart.gradient.loop import Plan, finite_params
 from headstart.gradient.models import shaped
+from headstart.gradient.objectives import beside_of
 from headstart.gradient.steps import Job
 from headstart.gradient.tree import Tree, only
 
@@ -143,11 +144,11 @@ def _beside(
 
     A teacher that is the received model itself is not sent again.
     """
-    (term,) = (term for term in job.recipe.objective if term.name == "self-training")
+    wanted = beside_of(job.recipe.objective)
     found: dict[str, Tree] = {}
     teacher, own = state.teachers[cluster], state.models.of(cluster)
-    if any(not np.array_equal(teacher[name], own[name]) for name in own):
+    if "teacher" in wanted and any(not np.array_equal(teacher[n], own[n]) for n in own):
         found["teacher"] = teacher
-    if dict(term.settings)["source"]:
+    if "source" in wanted:
         found["source"] = state.source
     return found
