@@ -11,7 +11,7 @@ from headstart import HeadstartError, gradient
 from headstart.gradient import make
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Plan
-from headstart.gradient.losses import Seen, unit
+from headstart.gradient.losses import Outputs, unit
 from headstart.gradient.models import Batch, Model, Spec
 from headstart.gradient.objectives import LOSSES, term_names
 from headstart.gradient.recipe import Local, Recipe, Term
@@ -39,9 +39,9 @@ def problem(seed=0):
 
 def value(name, f, z, v, y, weights, given, last):
     tensors = [torch.tensor(part) for part in (v, y, weights, COUNTS)]
-    others = [Seen(torch.tensor(a), torch.tensor(b), *tensors[:3]) for a, b in (given, last)]
+    others = [Outputs(torch.tensor(a), torch.tensor(b), *tensors[:3]) for a, b in (given, last)]
     leaves = [torch.tensor(part, requires_grad=True) for part in (f, z)]
-    seen = Seen(*leaves, *tensors, through_received=others[0], last=others[1])
+    seen = Outputs(*leaves, *tensors, through_received=others[0], last=others[1])
     return LOSSES[name].value(seen, Term(name, **SETTINGS)), leaves
 
 
@@ -86,7 +86,7 @@ def one(f, z, v=((1.0, 0.0), (0.0, 1.0)), y=0, counts=(1.0, 1.0), given=None, la
     def seen(f, z, **more):
         tensors = (torch.tensor([[part]], dtype=torch.float64) for part in (f, z))
         rows = torch.tensor([v], dtype=torch.float64)
-        return Seen(*tensors, rows, torch.tensor([[y]]), torch.ones(1, 1).double(), **more)
+        return Outputs(*tensors, rows, torch.tensor([[y]]), torch.ones(1, 1).double(), **more)
 
     others = {
         key: seen(*pair) for key, pair in (("through_received", given), ("last", last)) if pair

@@ -72,7 +72,7 @@ def test_a_deployment_with_a_refused_node_fits_a_phone(driver, tmp_path):
     with page(tmp_path / "fed") as address:
         driver.get(address)
         text = seen(driver, r"(?s)refused: expected 6, got 3.*fed: ledger")
-        assert "silent: not heard of yet" in text
+        assert "silent: no answer yet" in text
         assert "waits until" in text
         wide = driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0

@@ -225,7 +225,7 @@ def test_a_deployment_tells_who_is_silent_or_refused_and_why(tmp_path):
     rows = {row["client"]: (row["state"], row["why"]) for row in found["clients"]}
     assert rows == {
         "ann": ("in", ""),
-        "bob": ("silent", "not heard of yet"),
+        "bob": ("silent", "no answer yet"),
         "cid": ("refused", "cid: expected 6, got 3"),
         "dan": ("silent", "not online"),
     }

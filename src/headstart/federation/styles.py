@@ -73,7 +73,7 @@ def _bounded(params: Mapping[str, Any], broadcast: Arrays) -> Check:
 @register_step(
     "styles",
     StyleRows,
-    discloses="the colours or low frequencies of its images are told to all clients",
+    discloses="the colours or low frequencies of its images are broadcast to all clients",
     promise=_bounded,
     budget="measure",
 )

@@ -26,7 +26,7 @@ from torch import Tensor
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import share, whole
-from headstart.gradient.losses import OF_CELLS, Cells, Seen
+from headstart.gradient.losses import OF_CELLS, Cells, Outputs
 from headstart.gradient.networks import module_of, scaling
 from headstart.gradient.objectives import LOSSES, beside_of, references_of
 from headstart.gradient.product import Product
@@ -262,23 +262,23 @@ class Model:
         scores = torch.bmm(features, rows.mT).add_(bias.unsqueeze(1))
         return scores if self.spec.temperature == 1 else scores / self.spec.temperature
 
-    def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Seen:
+    def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Outputs:
         """A batch through the model, as losses look at it."""
         if self.stride is not None:
             return self._seen_cells(params, batch, training)
         features = self.features(params, batch.x, training)
         scores = self.logits(params, features)
         rows = params["head.weight"]
-        return Seen(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
+        return Outputs(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
 
-    def _seen_cells(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+    def _seen_cells(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Outputs:
         if batch.y.ndim != 4:
             raise HeadstartError(
                 f"network: {self.spec.network} gives features per cell; "
                 "expected images with masks, got a label per image"
             )
         features, grid, auxiliary = self.cells(params, batch.x, training)
-        return Seen(
+        return Outputs(
             features,
             self.logits(params, features),
             params["head.weight"],
@@ -325,7 +325,7 @@ class Model:
                 f"whose labels are masks"
             )
 
-    def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+    def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Outputs:
         """Another model on the same batch, normalized the same way; its statistics stay."""
         kept = {name: params[name].clone() for name in self.statistics}
         return self.seen({**params, **kept}, batch, training)

@@ -18,9 +18,9 @@ from headstart.registry import Registry, natural_name, qualified
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headstart.gradient.losses import Seen
+    from headstart.gradient.losses import Outputs
 
-Value = Callable[["Seen", Term], "Tensor"]
+Value = Callable[["Outputs", Term], "Tensor"]
 Slope = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]  # (logits, labels, weights) → k×b×C
 V = TypeVar("V", bound=Value)
 
@@ -31,7 +31,7 @@ class Loss:
 
     value       of a batch, summed over clients that train together
     slope       ∂/∂logits, so that a head trains without autograd
-    references  how many models it looks through besides the one that trains: 1 the received one,
+    references  how many models it evaluates besides the one that trains: 1 the received one,
                 2 also the client's last. With any, `term=NAME` adds it to every method
     usual       the settings of its paper (tau, scale, gamma), where it is added so
     beside      by its term: whole models that the server sends for it to look through; where no
@@ -98,7 +98,7 @@ LOSSES: Registry[Loss] = Registry("loss", "headstart.losses", _package, check=_c
 def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
     """Let a loss of your own be named in a recipe: `my_loss(seen, term)` is "my-loss".
 
-    `references`: how many other models it looks through (1: `seen.received`; 2: also `seen.last`);
+    `references`: how many other models it evaluates (1: `seen.received`; 2: also `seen.last`);
     with any, every method takes it by `term=my-loss`, at the `usual` tau, scale and gamma.
     """
     if references not in (0, 1, 2):
@@ -116,7 +116,7 @@ def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
 
 
 def references_of(objective: Iterable[Term]) -> int:
-    """How many models an objective looks through besides the one that trains."""
+    """How many models an objective evaluates besides the one that trains."""
     return max((LOSSES[term.name].references for term in objective), default=0)
 
 

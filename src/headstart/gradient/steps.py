@@ -342,27 +342,27 @@ def groups(
     """
     size = {name: len(client.samples) for name, client in clients.items() if len(client.samples)}
     order = sorted(size, key=lambda name: -size[name])
-    for ids in _dealt(order, size, most if job.model.together else 1, job.training.batch):
+    for ids in _groups(order, size, most if job.model.together else 1, job.training.batch):
         yield ids, Group([training_set(job, clients[name], classes, oll=oll) for name in ids])
 
 
-def _dealt(order: list[str], size: Mapping[str, int], room: int, batch: int) -> list[list[str]]:
+def _groups(order: list[str], size: Mapping[str, int], most: int, batch: int) -> list[list[str]]:
     """In as few groups as there must be, each name to the one with the fewest steps so far.
 
-    Where clients differ, a group may have more than `room` that have little to do.
+    Where clients differ, a group may have more than `most` that have little to do.
     """
-    if room == 1:
+    if most == 1:
         return [[name] for name in order]
-    if len(order) <= room:
+    if len(order) <= most:
         return [order] if order else []
-    dealt: list[list[str]] = [[] for _ in range(-(-len(order) // room))]
-    done = [0] * len(dealt)
+    groups: list[list[str]] = [[] for _ in range(-(-len(order) // most))]
+    done = [0] * len(groups)
     for name in order:
-        free = (i for i, ids in enumerate(dealt) if len(ids) < room + room // 2)
+        free = (i for i, ids in enumerate(groups) if len(ids) < most + most // 2)
         at = min(free, key=done.__getitem__)
-        dealt[at].append(name)
+        groups[at].append(name)
         done[at] += -(-size[name] // batch)
-    return dealt
+    return groups
 
 
 _KEPT: WeakKeyDictionary[ClientData, tuple[Spec, NDArray[Any], TrainingSet]] = WeakKeyDictionary()
