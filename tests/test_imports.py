@@ -42,6 +42,10 @@ def test_listing_loads_nothing_heavy(command):
     assert not loaded(COMMAND, command) & (HEAVY | SCIPY | {"urllib.request"})
 
 
+def test_help_loads_little():
+    assert not loaded(COMMAND, "--help") & (HEAVY | SCIPY | {"numpy", "rich.console"})
+
+
 def test_dir_lists_the_public_names():
     assert dir(headstart) == sorted(headstart.__all__)
     assert {"Fed3R", "Moments", "total", "WireError"} <= set(dir(headstart))

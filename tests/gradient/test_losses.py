@@ -21,6 +21,8 @@ from headstart.testing.federations import assert_close, assert_same, fresh, run,
 
 from .helpers import Slopes
 
+OF_SAMPLES = [name for name, loss in LOSSES.items() if not loss.beside]  # not of pixels
+
 SETTINGS = {"tau": 1.7, "scale": 1.3, "gamma": 0.6}
 COUNTS = np.array([[4.0, 1.0, 2.0, 3.0], [1.0, 0.0, 5.0, 2.0]])
 
@@ -43,7 +45,7 @@ def value(name, f, z, v, y, weights, given, last):
     return LOSSES[name].value(seen, Term(name, **SETTINGS)), leaves
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_SAMPLES)
 def test_values_and_slopes_are_those_of_the_equations(name):
     f, z, v, y, weights, given, last = case = problem()
     found, leaves = value(name, *case)
@@ -60,7 +62,7 @@ def test_values_and_slopes_are_those_of_the_equations(name):
     assert max(float(slope.abs().max()) for slope in slopes) > 1e-3
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_SAMPLES)
 def test_slopes_are_finite_differences(name):
     case = problem(seed=1)
     found, leaves = value(name, *case)
@@ -195,7 +197,7 @@ def batch_and_params(k=3, seed=0):
     return Batch(x, y, weights, counts=counts), *made
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OF_SAMPLES)
 def test_every_client_has_the_gradient_it_has_alone(name):
     model = Model(Spec(3, 4, temperature=0.6))
     batch, params, given, last = batch_and_params()

@@ -66,14 +66,14 @@ def refuse(ledger, client):
 
 
 @contextmanager
-def page(*paths, port=0, more=()):
-    """`headstart watch` in a process of its own; its address."""
+def page(*paths, port=0, more=(), killed=False):
+    """`headstart watch` in a process of its own; its address. `killed`: it ends by SIGKILL."""
     words = [sys.executable, "-m", "headstart", "watch", *map(str, paths), "--port", str(port)]
     process = subprocess.Popen([*words, *more], stdout=subprocess.PIPE, text=True)
     try:
         yield process.stdout.readline().split()[0]
     finally:
-        process.terminate()
+        (process.kill if killed else process.terminate)()
         process.stdout.close()
         process.wait(20)
 

@@ -28,11 +28,11 @@ def complaints(driver):
     return [text for text in logged if "net::ERR" not in text]
 
 
-def test_a_run_is_seen_as_it_happens_across_a_restart_and_then_its_report(driver, tmp_path):
+def test_a_run_is_seen_as_it_happens_across_a_kill_and_then_its_report(driver, tmp_path):
     run = tmp_path / "run"
     write_event(run, "start", pipeline="<b>Fed3R</b> + FedAvg-4", clients=9)
     write_event(run, "point", phase=0, round=0, accuracy=0.5, up=1000, down=2000)
-    with page(run) as address:
+    with page(run, killed=True) as address:
         driver.get(address)
         assert "<b>Fed3R</b> + FedAvg-4" in seen(driver, "50%")
         write_event(run, "point", phase=1, round=1, accuracy=0.75, up=3000, down=4000)
