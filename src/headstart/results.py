@@ -71,11 +71,12 @@ class Point:
     formula_up: float = 0.0
     formula_flops: float = 0.0
     diagnosis: Mapping[str, float] | None = None
+    pixels: Mapping[str, float] | None = None  # of scenes: mean_iou, seen_mean_iou, seen_accuracy
 
     def values(self) -> dict[str, float | None]:
-        """Every number by its name, those of the diagnosis too."""
+        """Every number by its name, those of the diagnosis and of pixels too."""
         plain = asdict(self)
-        return plain | dict(plain.pop("diagnosis") or {})
+        return plain | dict(plain.pop("diagnosis") or {}) | dict(plain.pop("pixels") or {})
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,32 @@ class Confusion:
 
 
 @dataclass(frozen=True)
+class PixelScores:
+    """A dense network on masks, by one confusion matrix over all pixels of a test.
+
+    `test`: "unseen", the server's own images, or "seen", those of clients. `inference`: what it was
+    normalized with. `iou`: of each class that is in the truth, of which `mean_iou` is the mean.
+    """
+
+    test: str
+    inference: str
+    mean_iou: float
+    accuracy: float  # of pixels
+    iou: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LastEvaluations:
+    """The mean and the deviation of mIoU over the last points of a curve, and which these are."""
+
+    first: int  # rounds
+    last: int
+    count: int
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
 class Failure:
     """Something expected of a client that did not come, or was refused."""
 
@@ -227,6 +254,7 @@ class SeedResult:
     accuracy: float | None  # of the shared model at the end
     balanced_accuracy: float | None = None
     mean_iou: float | None = None  # of scenes; their accuracy is that of pixels
+    pixels: tuple[PixelScores, ...] = ()  # of a dense network, by test and inference
     head: HeadSummary | None = None
     pooled: Pooled | None = None
     personal: PersonalScores | None = None
@@ -251,6 +279,23 @@ class SeedResult:
     def personal_accuracy(self) -> float | None:
         """Of the models the pipeline ends with, on the clients' own test parts."""
         return self.personal.weighted() if self.personal else None
+
+    def last_evaluations(self, test: str = "unseen") -> LastEvaluations | None:
+        """FedDrive's figure: mIoU over the last fifth of a training's evaluations, at most 20."""
+        key = "mean_iou" if test == "unseen" else f"{test}_mean_iou"
+        final = max((point.phase for point in self.curve), default=0)
+        rows = [
+            (point.round, point.pixels[key])
+            for point in self.curve
+            if point.phase == final and point.pixels and key in point.pixels
+        ]
+        rows = rows[-max(1, min(20, len(rows) // 5)) :]
+        if not rows:
+            return None
+        rounds, values = zip(*rows, strict=True)
+        return LastEvaluations(
+            rounds[0], rounds[-1], len(rows), float(np.mean(values)), float(np.std(values))
+        )
 
     def to_json(self) -> str:
         """Text that `from_json` reads back; the same result gives the same text."""

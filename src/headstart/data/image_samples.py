@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.augment.base import Augmentation, Draw, Frame
-from headstart.data.backbones.preprocess import Preprocess, as_rgb
+from headstart.data.backbones.preprocess import Preprocess, Whole, as_rgb
 from headstart.data.feature_cache import Hashes, default_cache
 from headstart.data.image_set import CorruptImage, ImageSet
 from headstart.data.samples import ALL, Positions
@@ -34,7 +34,7 @@ class ImageReader:
     """A set of images and how they become a network's input; clients hold rows of it."""
 
     images: ImageSet
-    preprocess: Preprocess
+    preprocess: Preprocess | Whole
     _slots: dict[int, int] = field(default_factory=dict, init=False, repr=False)
 
     def decoded(self, row: int) -> Image:
@@ -95,14 +95,24 @@ class ImageSamples:
         self, positions: Positions = ALL, key: bytes | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         at = np.arange(len(self))[positions]
+        return self.seen(at, key)[0], self.labels[at]
+
+    def seen(
+        self, at: NDArray[np.int64], key: bytes | None
+    ) -> tuple[NDArray[np.float32], list[Frame]]:
+        """The images at these positions as a model takes them, and the frame of each."""
         pixels = np.empty((len(at), *self.shape), np.uint8)
         means, deviations = (np.empty((len(at), 3)) for _ in "ab")
+        frames = [self._whole] * len(at)
         for place, position in enumerate(at.tolist()):
             draws = self._draws(key, position)
             row = int(self.rows[position])
-            pixels[place] = self.reader.resized(row) if key is None else self._augmented(row, draws)
+            if key is None:
+                pixels[place] = self.reader.resized(row)
+            else:
+                pixels[place], frames[place] = self._augmented(row, draws)
             means[place], deviations[place] = self._scaling(draws)
-        return normalized(pixels, means, deviations), self.labels[at]
+        return normalized(pixels, means, deviations), frames
 
     def _draws(self, key: bytes | None, position: int) -> Draws:
         return [
@@ -110,18 +120,23 @@ class ImageSamples:
             for augmentation in self.augmentations
         ]
 
-    def _augmented(self, row: int, draws: Draws) -> Bytes:
-        """The image as training sees it this time, 3×h×w."""
+    @property
+    def _whole(self) -> Frame:
+        height, width = self.shape[1:]
+        return Frame(width, height)
+
+    def _augmented(self, row: int, draws: Draws) -> tuple[Bytes, Frame]:
+        """The image as training sees it this time, 3×h×w, and which part of it that is."""
         prepare = self.reader.preprocess
         if not any(augmentation.needs_decoded for augmentation in self.augmentations):
-            frame = _framed(Frame(prepare.size, prepare.size), draws)
-            return _mirrored(self.reader.resized(row), frame)
+            frame = _framed(self._whole, draws)
+            return _mirrored(self.reader.resized(row), frame), frame
         image = self.reader.decoded(row)
         for augmentation, draw in draws:
             image = augmentation.image(image, draw)
         frame = _framed(Frame(*image.size), draws)
         made = prepare.resized(image) if frame.box is None else prepare.part(image, frame.box)
-        return _mirrored(planes(made), frame)
+        return _mirrored(planes(made), frame), frame
 
     def _scaling(self, draws: Draws) -> Any:
         """Mean and deviation of the last augmentation that has them, or the network's own."""

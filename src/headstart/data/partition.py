@@ -316,6 +316,34 @@ def personal_split(
     """
     checks.fraction("held_out", held_out)
     checks.count("minimum", minimum)
+    whole = _with_least(partition, minimum)
+    samples, owner = whole.flat()
+    codes = take(encode(labels)[1], samples)
+    mask = stratify.held_out(owner, codes, held_out, checks.generator(seed))
+    return _select(whole, samples, owner, ~mask), _select(whole, samples, owner, mask)
+
+
+def last_split(
+    partition: Partition, held_out: float, minimum: int = 10
+) -> tuple[Partition, Partition]:
+    """The same of frames: the test part is the last share of each client, for neighbours are alike.
+
+    Of two frames at least one is tested and one is not; a client with a single one trains on it.
+    """
+    checks.fraction("held_out", held_out)
+    checks.count("minimum", minimum)
+    whole = _with_least(partition, minimum)
+    trained, tested = [], []
+    for index in whole.indices:
+        frames = np.sort(index)
+        held = min(max(1, round(held_out * len(frames))), len(frames) - 1) if held_out else 0
+        trained.append(frames[: len(frames) - held])
+        tested.append(frames[len(frames) - held :])
+    return Partition(whole.names, tuple(trained)), Partition(whole.names, tuple(tested))
+
+
+def _with_least(partition: Partition, minimum: int) -> Partition:
+    """The clients with at least so many samples; there must be one."""
     kept = [item for item in partition.items() if len(item[1]) >= minimum]
     if not kept:
         largest = int(partition.sizes().max(initial=0))
@@ -323,11 +351,7 @@ def personal_split(
             f"minimum: expected some client with at least {minimum} samples, "
             f"but the largest has {largest}"
         )
-    whole = Partition(*(tuple(part) for part in zip(*kept, strict=True)))
-    samples, owner = whole.flat()
-    codes = take(encode(labels)[1], samples)
-    mask = stratify.held_out(owner, codes, held_out, checks.generator(seed))
-    return _select(whole, samples, owner, ~mask), _select(whole, samples, owner, mask)
+    return Partition(*(tuple(part) for part in zip(*kept, strict=True)))
 
 
 def matched(
@@ -343,14 +367,14 @@ def matched(
     held = as_labels(test_labels)
     order = checks.generator(seed).permutation(len(held))
     pools = [order[held[order] == label] for label in classes]
-    room = np.array([len(pool) for pool in pools], dtype=np.int64)
+    free = np.array([len(pool) for pool in pools], dtype=np.int64)
     used = np.zeros(len(classes), dtype=np.int64)
     splits = []
     for client_counts in counts:
         wanted = max(1, round(len(held) * int(client_counts.sum()) / max(1, int(counts.sum()))))
-        mix = np.where(room > 0, client_counts, 0)
-        part = np.minimum(apportion.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
-        at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
+        mix = np.where(free > 0, client_counts, 0)
+        part = np.minimum(apportion.apportion(wanted, mix, 0), free) if mix.any() else 0 * free
+        at = [pools[c][(used[c] + np.arange(part[c])) % free[c]] for c in np.flatnonzero(part)]
         used += part
         splits.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
     return tuple(splits)

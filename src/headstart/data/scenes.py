@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import BytesIO
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -106,6 +107,12 @@ class SceneSet(ImageSet):
         checks.fraction("fraction", fraction)
         return replace(self, test=last_frames(self.drives, fraction))
 
+    @cached_property
+    def shown(self) -> NDArray[np.bool_]:
+        """Which classes each image shows (images × classes), for `imbalance`."""
+        places = np.arange(len(self.names))
+        return np.stack([np.isin(places, self.mask(i)) for i in range(len(self))])
+
     @property
     def drives(self) -> NDArray[np.str_]:
         """The drive of each image; without any, all are one."""
@@ -135,11 +142,12 @@ class SceneSet(ImageSet):
         """Width and height of image `i`, from its header."""
         source: Any = self.source
         at = i
-        while isinstance(source, Picked | Joined):
-            if isinstance(source, Picked):
-                source, at = source.inner, int(source.rows[at])
-            else:
+        while isinstance(source, Joined) or hasattr(source, "inner"):
+            if isinstance(source, Joined):
                 source, at = source.part(at)
+                continue
+            at = int(source.rows[at]) if isinstance(source, Picked) else at
+            source = source.inner  # of colours of another domain, or another style: same sides
         return _size(source, at)
 
 

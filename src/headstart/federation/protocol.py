@@ -129,6 +129,7 @@ class StepKind:
 # need torch), and what clients compute.
 OWN_STEPS = {
     "measure": ("headstart.federation.steps", "the statistic of a head"),
+    "pseudo-measure": ("headstart.federation.steps", "the statistic of what a head is sure of"),
     "counts": ("headstart.federation.steps", "samples of each class"),
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
     "confusion": ("headstart.federation.steps", "what a head takes test samples or pixels for"),
@@ -139,6 +140,8 @@ OWN_STEPS = {
     "update": ("headstart.gradient.steps", "the change of a model by local training"),
     "gradient": ("headstart.gradient.steps", "the gradient at the received model"),
     "home": ("headstart.gradient.local", "hits of the client's own model, after training alone"),
+    "segment": ("headstart.gradient.pixel_tests", "what a network takes the pixels of tests for"),
+    "normalize": ("headstart.gradient.pixel_tests", "sums for a network's batch norm, of tests"),
     "refit": ("headstart.gradient.refit", "the change of a statistic, as the extractor trains"),
 }
 VIEWS: dict[str, View] = {}

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.flop_counter import FlopCounterMode
 
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.samples import ArraySamples
 from headstart.federation.protocol import ClientData, perform
 from headstart.gradient import steps
@@ -39,9 +40,11 @@ def extractor_flops(network: str, shape: tuple[int, ...] = IMAGE) -> float:
         return counted(lambda: module(torch.empty((1, *shape))))
 
 
-def head_flops(spec: Spec) -> float:
-    """F_ψ = dC; of random features D for d."""
-    return float(spec.dimension * spec.classes)
+def head_flops(spec: Spec, shape: tuple[int, ...] = IMAGE) -> float:
+    """F_ψ = dC; of random features D for d; of a dense network at every cell of an image."""
+    stride = NETWORKS[spec.network].stride if spec.network else None
+    cells = 1 if stride is None else math.prod(side // stride for side in shape[1:])
+    return float(spec.dimension * spec.classes * cells)
 
 
 def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -77,6 +80,8 @@ def _visit(plain: str, shape: tuple[int, ...]) -> tuple[float, float]:
     job = Job.of(json.loads(plain))
     samples = np.random.default_rng(0).normal(size=(_MANY, *shape)).astype(np.float32)
     labels = np.arange(_MANY) % job.spec.classes
+    if job.model.stride is not None:
+        labels = np.zeros((_MANY, *shape[1:]), np.int64)
     half = _MANY // 2
     few, many = (n * counted_flops(job, samples[:n], labels[:n]) for n in (half, _MANY))
     each = (many - few) / half

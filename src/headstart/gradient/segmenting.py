@@ -34,49 +34,80 @@ def predicted_masks(
 ) -> NDArray[np.int64]:
     """The place of the highest score of each pixel, n×H×W: scores enlarged to `size`, never a mask
     made smaller. `statistics`: the model's own, or those of this batch."""
+    wanted = size or (images.shape[2], images.shape[3])
+    return highest(cell_scores(model, params, images, statistics), wanted)
+
+
+def highest(scores: Tensor, size: tuple[int, int]) -> NDArray[np.int64]:
+    """The place of the highest of n×C×h×w scores at every pixel, n×H×W."""
+    found: NDArray[np.int64] = enlarged(scores, size).argmax(dim=1).numpy()
+    return found
+
+
+def cell_scores(
+    model: Model, params: Arrays, images: NDArray[Any], statistics: Statistics = "own"
+) -> Tensor:
+    """Scores of the cells of images, n×C×h×w."""
     tensors, x = _tensors(model, params), model.inputs(images)
     if statistics == "batch":
         _check_batch(x)
     with torch.no_grad(), _normalizing(model, statistics == "batch"):
         cells = _run(model, tensors, x)
         scores = model.logits(tensors, cells.permute(0, 2, 3, 1).flatten(0, 2)[None])[0]
-    maps = scores.reshape(len(x), *cells.shape[2:], -1).permute(0, 3, 1, 2)
-    wanted = size or (x.shape[2], x.shape[3])
-    found: NDArray[np.int64] = enlarged(maps, wanted).argmax(dim=1).numpy()
-    return found
+    return scores.reshape(len(x), *cells.shape[2:], -1).permute(0, 3, 1, 2)
 
 
 def with_measured_statistics(
     model: Model, params: Arrays, blocks: Iterable[NDArray[Any]]
 ) -> Arrays:
-    """The same parameters with the statistics of these images, in one pass.
+    """The same parameters with the statistics of these images, in one pass."""
+    return with_statistics(model, params, *measured_sums(model, params, blocks))
 
-    Means and variances of blocks are put together, μ = Σnμ_b/Σn and v = Σn(v_b + μ_b²)/Σn − μ²;
-    each block, of two images at least, is normalized by its own while it passes.
+
+def measured_sums(
+    model: Model, params: Arrays, blocks: Iterable[NDArray[Any]]
+) -> tuple[NDArray[np.float64], int]:
+    """Σn·μ_b and Σn·(v_b + μ_b²) of every batch norm in one row, and Σn: sums, so clients' add.
+
+    Each block, of two images at least, is normalized by its own statistics while it passes.
     """
-    total: dict[str, Tensor] = {}
+    names = _means(model)
+    total = np.zeros(2 * sum(model.statistics[name][0] for name in names))
     count = 0
     tensors = _tensors(model, params)
-    pairs = [name for name in model.statistics if name.endswith("running_mean")]
     with torch.no_grad(), _normalizing(model, True):
         for block in blocks:
             x = model.inputs(block)
             _check_batch(x)
             _run(model, tensors, x)
-            for name in pairs:
+            parts = []
+            for name in names:
                 mean, variance = (tensors[one][0].double() for one in _pair(name))
-                moments = torch.stack([mean, variance + mean**2]) * len(block)
-                total[name] = total[name] + moments if name in total else moments
+                parts += [mean, variance + mean**2]
+            total += len(block) * torch.cat(parts).numpy()
             count += len(block)
+    return total, count
+
+
+def with_statistics(
+    model: Model, params: Arrays, sums: NDArray[np.float64], count: float
+) -> Arrays:
+    """The parameters with μ = Σnμ_b/Σn and v = Σn(v_b + μ_b²)/Σn − μ² of `measured_sums`."""
     if not count:
         raise DataError("images: expected at least one to measure statistics on, got none")
-    measured = dict(params)
-    for name, sums in total.items():
-        mean, square = (sums / count).numpy()
+    measured, rest = dict(params), sums / count
+    for name in _means(model):
+        size = model.statistics[name][0]
+        mean, square, rest = rest[:size], rest[size : 2 * size], rest[2 * size :]
         where_mean, where_variance = _pair(name)
         measured[where_mean] = mean.astype(np.float32)
         measured[where_variance] = np.maximum(square - mean**2, 0).astype(np.float32)
     return measured
+
+
+def _means(model: Model) -> list[str]:
+    """The running mean of each batch norm."""
+    return [name for name in model.statistics if name.endswith("running_mean")]
 
 
 def _check_batch(x: Tensor) -> None:

@@ -101,7 +101,7 @@ def time_rounds(
     for done, (name, seconds) in enumerate(_rounds(experiment, jobs, classes, repeats), 1):
         best[name] = min(best[name], seconds)
         progress("rounds", done, repeats * len(jobs))
-    forward = extractor_flops(config.network, (3, config.pixels, config.pixels)), head_flops(spec)
+    forward = extractor_flops(config.network, (3, *config.sides)), head_flops(spec)
     flops = {
         name: sample_flops(job.recipe, job.train, *forward, training.epochs)
         for name, job in jobs.items()

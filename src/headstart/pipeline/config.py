@@ -19,6 +19,7 @@ from headstart import gradient, heads
 from headstart.data import augment
 from headstart.data.augment import AUGMENTATIONS
 from headstart.data.augment.domain_shift import DomainShift
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.partition import PARTITIONERS
 from headstart.data.table import Columns
 from headstart.errors import HeadstartError
@@ -101,15 +102,25 @@ class PrivateConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     epsilon: float
     delta: float = 1e-5
-    unit: Literal["sample", "client"] = "sample"
+    unit: Literal["sample", "image", "client"] = "sample"
     trust: Literal["server", "secure-sum", "client"] = "server"
     classes: list[int] | list[str] | None = Field(
         None, description="agreed beforehand; none: those of the server's own test set"
     )
     samples: int | None = Field(None, description="planned; none: as many as there are")
-    clip: float | None = Field(None, description="samples a client counts for (unit: client)")
+    clip: float | None = Field(None, description="samples that a client, or an image, counts for")
     colluding: int = Field(0, description="members that may side with the server (secure-sum)")
-    mean: bool = Field(True, description="take out what all samples share, by a first message")
+    mean: bool | str = Field(
+        True, description="take out what all samples share, by a first message; or a public .npy"
+    )
+    residual: bool = Field(False, description="correct class means by a third message")
+    projection: str | None = Field(None, description="columns of public data (d×p), a .npy file")
+    careless: bool = Field(False, description="allow δ above 1/samples")
+
+
+Inference = Literal["averaged", "standard", "whole", "by-domain", "by-domain-measured"]
+_DENSE: dict[str, Any] = {"batch_norm": "average", "pixels": (96, 128)}  # FedDrive's on a CPU
+_LEAST_SIDE = 8
 
 
 class PluginFile(BaseModel):
@@ -172,7 +183,14 @@ class RunConfig(BaseModel):
     )
     cohort: int = Field(10, ge=1, description="clients per round of training")
     network: str | None = Field(None, description="to train on images: a network's name")
-    pixels: int = Field(32, ge=8, description="side of the images a network trains on")
+    pixels: int | tuple[int, int] = Field(
+        32, description="of the images a network trains on: their side, or of scenes 96x128"
+    )
+    inference: Inference | None = Field(
+        None,
+        description="statistics of batch norm that a dense network is tested with; none: its own, "
+        "or where they stay with clients those of all test images (whole)",
+    )
     batch_norm: Literal["frozen", "average", "local"] = "frozen"
     shift: float | None = Field(
         None, ge=1, allow_inf_nan=False, description="δ: colours of images, by groups of clients"
@@ -193,6 +211,26 @@ class RunConfig(BaseModel):
     split_seed: int | None = Field(
         None, ge=0, description="of the test split and the partition alone; none: the seed"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dense(cls, values: Any) -> Any:
+        """What a dense network begins with is other than of one that sees small images."""
+        name = values.get("network") if isinstance(values, dict) else None
+        if isinstance(name, str) and name in NETWORKS and NETWORKS[name].stride:
+            return {**_DENSE, **values}
+        return values
+
+    @field_validator("pixels", mode="before")
+    @classmethod
+    def _sides(cls, value: Any) -> Any:
+        sides = value.lower().split("x") if isinstance(value, str) else value
+        sides = list(sides) if isinstance(sides, (list, tuple)) else [sides]
+        if len(sides) not in (1, 2) or not all(str(side).isdecimal() for side in sides):
+            raise ValueError(f"expected a side, or height and width as in 96x128, got {value!r}")
+        if min(map(int, sides)) < _LEAST_SIDE:
+            raise ValueError(f"expected sides of at least {_LEAST_SIDE} pixels, got {value!r}")
+        return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
     @field_validator("partition", mode="before")
     @classmethod
@@ -251,6 +289,16 @@ class RunConfig(BaseModel):
     @property
     def columns(self) -> Columns:
         return Columns(self.label, self.client, self.domain, self.split)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the images a network trains on."""
+        return self.pixels if isinstance(self.pixels, tuple) else (self.pixels, self.pixels)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the network that trains gives features per cell of an image."""
+        return self.network is not None and NETWORKS[self.network].stride is not None
 
     @property
     def splitting_seed(self) -> int:

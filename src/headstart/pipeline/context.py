@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.cells import CellSamples
 from headstart.data.samples import Samples
+from headstart.data.scene_samples import SceneSamples
 from headstart.errors import StepRefusedError
 from headstart.evaluate import Scores, tested
 from headstart.federation import steps
@@ -30,8 +31,9 @@ from headstart.pipeline.augmenting import ImageRecord
 from headstart.pipeline.config import RunConfig
 from headstart.pipeline.costs import Meter
 from headstart.progress import Progress, silent
-from headstart.results import Arrival, Epoch, PersonalScores, Point
+from headstart.results import Arrival, Epoch, PersonalScores, PixelScores, Point
 from headstart.statistics import wire
+from headstart.statistics.confusion import Confusion
 from headstart.statistics.exact import bound_for
 
 if TYPE_CHECKING:
@@ -66,13 +68,20 @@ class ModelState:
     closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
 
-    def save(self, path: Path, images: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self,
+        path: Path,
+        images: Mapping[str, Any] | None = None,
+        scenes: Mapping[str, Any] | None = None,
+    ) -> None:
         """All parameters by name, and what they are (`about`, JSON), as safetensors.
 
-        `images`: what was done to those that it was trained on.
+        `images`: what was done to those that it was trained on. `scenes`: of a dense network, its
+        classes, its input and how it is tested.
         """
         assert self.spec is not None
-        facts = {**self.spec.plain(), **({"images": images} if images else {})}
+        more = {"images": images, "scenes": scenes}
+        facts = {**self.spec.plain(), **{key: value for key, value in more.items() if value}}
         about = np.frombuffer(json.dumps(facts).encode(), np.uint8)
         write_bytes(path, wire.encode("model", {**self.params, "about": about}))
 
@@ -159,6 +168,8 @@ class PipelineContext:
     personal: PersonalScores | None = None
     epochs: list[Epoch] | None = None
     domains: dict[str, float] | None = None  # the last accuracy, by the domain of test images
+    pixels: tuple[PixelScores, ...] = ()  # of a dense network, at the end
+    matrices: dict[str, Confusion] = field(default_factory=dict)  # the last of a dense network
     notes: list[str] = field(default_factory=list)  # what a reader of the results must know
     trainings: list[dict[str, Any]] = field(default_factory=list)  # settings of each, as resolved
     _extractor: tuple[Params | None, dict[str, NDArray[Any]]] = field(
@@ -179,7 +190,9 @@ class PipelineContext:
 
     @property
     def classes(self) -> NDArray[Any]:
-        """Those that clients train on."""
+        """Those that clients train on; of scenes those of their masks, which are agreed on."""
+        if isinstance(self.test, SceneSamples):
+            return np.array(self.test.names)
         return self.holdings.classes
 
     @property
@@ -238,6 +251,12 @@ class PipelineContext:
 
     def accuracy(self, state: ModelState) -> float | None:
         """Of the shared model, on the outside test set, if there is one."""
+        if self.config.dense:
+            from headstart.pipeline import pixels
+
+            self.matrices = pixels.evaluated(self, state)
+            found = self.matrices.get(pixels.UNSEEN)
+            return None if found is None else found.accuracy
         if not len(self.test):
             return None
         if state.spec is None and isinstance(self.test, CellSamples):
@@ -278,9 +297,20 @@ class PipelineContext:
         diagnosis: Mapping[str, float] | None = None,
     ) -> None:
         """Add a point to the curve; `diagnosis`: what else is known of its round."""
-        costs = self.meter.costs(len(self.federation.clients))
-        self.curve.append(Point(phase, round_, accuracy, **costs, diagnosis=diagnosis or None))
+        told: dict[str, Any] = {"diagnosis": diagnosis or None, "pixels": self._of_pixels() or None}
+        told |= self.meter.costs(len(self.federation.clients))
+        self.curve.append(Point(phase, round_, accuracy, **told))
         self.watch(self.curve[-1])
+
+    def _of_pixels(self) -> dict[str, float]:
+        """What a point of a dense network tells besides its pixel accuracy on unseen images."""
+        found: dict[str, float] = {}
+        for test, matrix in self.matrices.items():
+            before = "" if test == "unseen" else f"{test}_"
+            found[f"{before}mean_iou"] = matrix.mean_iou
+            if before:
+                found[f"{before}accuracy"] = matrix.accuracy
+        return found
 
     def received(self, answer: Answer) -> Answer:
         """Count what came for the initial head; the same answer."""

@@ -55,14 +55,14 @@ class Meter:
         if config.network:
             from headstart.gradient.flops import extractor_flops
 
-            size, images = config.pixels, context.images
+            images = context.images
             pairs = 6 * len(context.federation.clients) * bool(images.table)
             rows = BYTES_PER_NUMBER * (pairs + images.style_numbers)
             return cls(
                 up=images.up,
                 down=images.down,
                 formula_up=rows,
-                forward=extractor_flops(config.network, (3, size, size)),
+                forward=extractor_flops(config.network, context.shape),
             )
         forward = _extraction(made)
         flops = forward * context.holdings.total if forward else 0.0
@@ -117,7 +117,8 @@ class Meter:
         shapes = job.model.shapes
         sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
         extractor_size = sum(size for name, size in sizes.items() if name.startswith("extractor."))
-        what = (job.recipe, job.train, forward, head_flops(job.spec), job.training.epochs)
+        head = head_flops(job.spec, context.shape)
+        what = (job.recipe, job.train, forward, head, job.training.epochs)
         self.flops += samples * sample_flops(*what, cached=job.spec.network is None)
         self.formula_flops += samples * formula_flops(*what)
         traffic = round_bytes(job.recipe, job.train, extractor_size, sizes["head.weight"])
@@ -130,7 +131,8 @@ class Meter:
         samples = context.holdings.total
         once = replace(job, training=replace(job.training, epochs=1))
         self.counted += visit_flops(once, context.shape)[0] * epochs * samples
-        what = (job.train, self._mapped(context, job, samples), head_flops(job.spec), epochs)
+        head = head_flops(job.spec, context.shape)
+        what = (job.train, self._mapped(context, job, samples), head, epochs)
         self.flops += samples * local_flops(*what, cached=job.spec.network is None)
         self.formula_flops += samples * local_flops(*what)
 

@@ -13,14 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.data.augment.domain_shift import shifted
+from headstart.data.backbones.catalogue import NETWORKS
+from headstart.data.backbones.preprocess import Whole
 from headstart.data.cells import CellSet
 from headstart.data.datasets import Dataset
 from headstart.data.heterogeneity import Heterogeneity, describe
 from headstart.data.image_samples import ImageReader, ImageSamples
 from headstart.data.image_set import ImageSet
 from headstart.data.labelled import Labelled
-from headstart.data.partition import PARTITIONERS, Partition, matched, natural, personal_split
+from headstart.data.partition import (
+    PARTITIONERS,
+    Partition,
+    last_split,
+    matched,
+    natural,
+    personal_split,
+)
 from headstart.data.samples import ArraySamples, Samples
+from headstart.data.scene_samples import SceneReader, SceneSamples
+from headstart.data.scenes import SceneSet
 from headstart.errors import DataError
 from headstart.federation.engines import open_federation
 from headstart.federation.grouped import Grouped
@@ -184,10 +195,29 @@ def _with_outside(config: RunConfig, source: Input, progress: Progress) -> Label
 def _images(config: RunConfig, progress: Progress, change: Change | None) -> Labelled:
     """The images that a network trains on, and with them those that it is tested on."""
     how: dict[str, Any] = {"progress": progress, "skip_corrupt": config.skip_corrupt}
-    images = read_images(config.data, config.columns, config.pixels, change=change, **how)
+    side = config.sides[0]
+    images = read_images(config.data, config.columns, side, change=change, **how)
+    check_sides(config, images)
     if config.test is None:
         return images
-    return images.with_outside(read_images(config.test, config.columns, config.pixels, **how))
+    return images.with_outside(read_images(config.test, config.columns, side, **how))
+
+
+def check_sides(config: RunConfig, images: Labelled) -> None:
+    """A dense network wants masks and multiples of 32, any other a label per image and a square."""
+    height, width = config.sides
+    masks = isinstance(images, SceneSet)
+    if masks != config.dense:
+        able = ", ".join(name for name in NETWORKS if NETWORKS[name].stride)
+        wanted, came = ("masks", "a label per image") if config.dense else ("a label each", "masks")
+        hint = "" if config.dense else f"; on those trains one of {able}"
+        raise DataError(
+            f"network: {config.network}: expected images with {wanted}, got {came}{hint}"
+        )
+    if config.dense and (height % 32 or width % 32):
+        raise DataError(f"pixels: expected multiples of 32, as in 96x128, got {height}x{width}")
+    if not config.dense and height != width:
+        raise DataError(f"pixels: expected one side for {config.network}, got {height}x{width}")
 
 
 def deal(config: RunConfig, data: Labelled) -> ClientSplit:
@@ -199,9 +229,12 @@ def deal(config: RunConfig, data: Labelled) -> ClientSplit:
         raise DataError(f"data: expected training and test samples, got {len(train)}, {len(test)}")
     whole = make_partition(config, train)
     minimum = max(config.minimum, 1)
-    kept, held = personal_split(
-        whole, train.labels, config.held_out, minimum, config.splitting_seed
-    )
+    if isinstance(train, SceneSet | CellSet):  # neighbours of a frame are much like it
+        kept, held = last_split(whole, config.held_out, minimum)
+    else:
+        kept, held = personal_split(
+            whole, train.labels, config.held_out, minimum, config.splitting_seed
+        )
     if not len(kept):
         raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
     return ClientSplit(data, train, test, kept, held)
@@ -287,7 +320,7 @@ def make_partition(config: RunConfig, train: Labelled) -> Partition:
         return natural(train.clients)
     make = PARTITIONERS[config.partition.name]
     labels: Any = train.labels
-    if isinstance(train, CellSet) and config.partition.name == "imbalance":
+    if isinstance(train, CellSet | SceneSet) and config.partition.name == "imbalance":
         labels = train.shown
     parameters = inspect.signature(make).parameters
     sources: dict[str, Any] = {
@@ -340,8 +373,13 @@ def _held(config: RunConfig, split: ClientSplit) -> tuple[dict[str, ClientData],
 
 def _picking(config: RunConfig, data: Labelled) -> Callable[[NDArray[np.int64]], Samples]:
     """From positions to these samples of the data."""
+    if isinstance(data, SceneSet):
+        usual = NETWORKS[str(config.network)].preprocess
+        whole = Whole(*config.sides, usual.interpolation, usual.mean, usual.std)
+        scenes = SceneReader(data, whole)
+        return lambda rows: SceneSamples(scenes, rows, data.labels[rows])
     if isinstance(data, ImageSet):
-        reader = ImageReader(data, pixels_of(config.pixels))
+        reader = ImageReader(data, pixels_of(config.sides[0]))
         return lambda rows: ImageSamples(reader, rows, data.labels[rows])
     if isinstance(data, CellSet):
         return data.picked

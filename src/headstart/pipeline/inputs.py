@@ -68,7 +68,7 @@ def read(
     about: Mapping[str, Any] | None = None,
     change: Change | None = None,
 ) -> Input:
-    """The samples at `source`; images need an extractor (the default one unless told).
+    """The samples at `source`; images need an extractor (the default one if none is given).
 
     `about`: what a saved head remembers of its extractor, which samples then go through again.
     `change`: what is done to images before.
@@ -104,6 +104,8 @@ def read_images(
 ) -> ImageSet:
     """The images at `source` for a network that trains on them, decoded when they are read.
 
+    Those with masks have the class of most of their pixels as a label.
+
     All are decoded once, to find the corrupt ones before anything trains: they are refused, or
     left out with a warning each. `change`: what is done to images before.
     """
@@ -111,12 +113,24 @@ def read_images(
 
     if not holds_images(source):
         raise DataError(f"network: {source} holds features, not images")
-    images = load_images(source, columns)
+    images = _scenes_to_train(source, columns, skip_corrupt) or load_images(source, columns)
     images = change(images) if change else images
     on_corrupt: OnCorrupt = "skip" if skip_corrupt else "error"
     tried = extract(images, _trial(size), progress=progress, on_corrupt=on_corrupt)
     _warn(tried.corrupt)
     return images if tried.kept.all() else images.subset(tried.kept)
+
+
+def _scenes_to_train(source: str, columns: Columns, skip: bool) -> ImageSet | None:
+    """Images with masks, all of which can be read; None where there are none."""
+    if not holds_scenes(source):
+        return None
+    from headstart.data.cells import checked
+    from headstart.data.scene_samples import labelled
+
+    scenes, wrong = checked(load_scenes(source, columns), skip=skip)
+    _warn(wrong)
+    return labelled(scenes)
 
 
 def pixels_of(size: int) -> Preprocess:

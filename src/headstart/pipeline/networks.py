@@ -7,6 +7,7 @@ import numpy as np
 from headstart.data.backbones.catalogue import NETWORKS
 from headstart.errors import HeadstartError
 from headstart.gradient.models import Spec, build
+from headstart.gradient.networks import module_of
 from headstart.pipeline.context import Params, PipelineContext
 
 
@@ -15,7 +16,8 @@ def published(network: str, weights: str | None) -> Params:
     architecture = NETWORKS[network]
     if architecture.weights is None:
         return {}
-    module = architecture.build()
+    # what a dense network has behind its backbone begins at random, always the same
+    module = module_of(network) if architecture.stride else architecture.build()
     architecture.load(module, weights)
     shapes = build(Spec(1, architecture.dimension, network=network)).part("extractor")
     state = module.state_dict()
@@ -25,16 +27,8 @@ def published(network: str, weights: str | None) -> Params:
 
 
 def check_network(context: PipelineContext) -> None:
-    """Statistics of batch norm that nobody has computed yet cannot stay as they are.
-
-    A dense network, whose labels are masks, is refused where images have a label each.
-    """
+    """Statistics of batch norm that nobody has computed yet cannot stay as they are."""
     config = context.config
-    if config.network is not None and NETWORKS[config.network].stride:
-        raise HeadstartError(
-            f"network: {config.network} gives features per cell; "
-            "expected images with masks, got a label per image"
-        )
     model = build(Spec(1, context.dimension, config.network, batch_norm=config.batch_norm))
     random = config.network is not None and NETWORKS[config.network].weights is None
     if random and model.statistics and config.batch_norm == "frozen":

@@ -13,6 +13,7 @@ from headstart import __version__
 from headstart.costs import formula_bytes
 from headstart.data.cells import CellSamples
 from headstart.data.samples import Samples, units
+from headstart.data.scene_samples import SceneSamples
 from headstart.evaluate import Scores, scores, tested
 from headstart.federation.disclosure import FEWEST, would_refuse
 from headstart.federation.judging import measured
@@ -58,7 +59,10 @@ def seed_result(
         curve=tuple(context.curve),
         accuracy=shared[-1],  # what clients do alone leaves the shared model as it is
         balanced_accuracy=None if tested is None else tested.balanced_accuracy,
-        mean_iou=tested.mean_iou if tested and isinstance(context.test, CellSamples) else None,
+        mean_iou=tested.mean_iou
+        if tested and isinstance(context.test, CellSamples | SceneSamples)
+        else None,
+        pixels=context.pixels,
         head=None if state.method is None else head_summary(context, state),
         personal=context.personal,
         epochs=tuple(context.epochs or ()),
@@ -95,6 +99,9 @@ def _of_trainings(pipeline: Pipeline, context: PipelineContext) -> dict[str, Any
 
 def _scores(context: PipelineContext, state: ModelState) -> Scores:
     """Of the shared model on the server's own test set."""
+    if context.config.dense:
+        found = context.matrices["unseen"]
+        return Scores(found.classes, found.matrix)
     head = linear_head(context, state)
     if isinstance(context.test, CellSamples):
         return context.scores(head)
@@ -240,15 +247,15 @@ def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[s
 
 def reveals(samples: Sequence[Samples], dimension: int) -> dict[str, int]:
     """How many clients' messages say more than a client may wish; of scenes, images count."""
-    if any(isinstance(own, CellSamples) for own in samples):
+    refused = "would not send this if deployed"
+    if any(isinstance(own, CellSamples | SceneSamples) for own in samples):
         few = sum(units(own) < FEWEST for own in samples)
-        told = "would not send this if deployed"
-        return {"clients": len(samples), told: few, f"under {FEWEST} images": few}
+        return {"clients": len(samples), refused: few, f"under {FEWEST} images": few}
     labels = [own.labels for own in samples]
     counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
     return {
         "clients": len(labels),
-        "would not send this if deployed": would_refuse(counts),
+        refused: would_refuse(counts),
         "under 10 samples": sum(len(y) < 10 for y in labels),
         "with a class of one sample": sum(1 in client_counts for client_counts in counts),
         "fewer samples than dimensions": sum(len(y) < dimension for y in labels),

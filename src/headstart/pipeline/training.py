@@ -11,6 +11,7 @@ import numpy as np
 from headstart import gradient, heads
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Arrays
+from headstart.gradient import pixel_tests
 from headstart.gradient.engine import Training
 from headstart.gradient.loop import Outside, Plan, begin, rounds
 from headstart.gradient.recipe import Part, Recipe
@@ -80,7 +81,7 @@ def run(
     if resume is None and number > 1:  # clients put away what an earlier checkpoint would need
         save()
     up, down, now = context.meter.up - where.up, context.meter.down - where.down, state
-    whole = not (job.names.shared and job.names.personal)  # FedPer's extractor alone says nothing
+    whole = _tells(context, job)
     outside = diagnosing(context, plan)
     for after in rounds(job, plan, federation, context.classes, where, outside):
         cohort = plan.cohort(federation.clients, where.round)
@@ -92,14 +93,15 @@ def run(
             up += refitted.sent
         where, last = after, after.round == plan.rounds
         if last or where.round % every == 0:
-            accuracy = context.accuracy(now) if whole else None
+            accuracy = context.accuracy(replace(now, last=job)) if whole else None
             context.point(number, where.round, accuracy, where.diagnosis)
         if context.checkpoint and not last and where.round % context.checkpoint.every == 0:
             save()
         context.progress(str(phase), where.round, plan.rounds)
     last_point = context.curve[-1].phase, context.curve[-1].round
     if where.round < plan.rounds and last_point != (number, where.round):  # stopped early
-        context.point(number, where.round, context.accuracy(now) if whole else None)
+        accuracy = context.accuracy(replace(now, last=job)) if whole else None
+        context.point(number, where.round, accuracy)
     if refitted is not None:
         now = refitted.finished(now)
     return _after(now, phase, job)
@@ -109,6 +111,15 @@ def _after(state: ModelState, phase: Phase, job: Job) -> ModelState:
     """A personal training leaves memories, another its objective."""
     personal = phase.kind == "personal"
     return replace(state, job=job if personal else None, last=None if personal else job)
+
+
+def _tells(context: PipelineContext, job: Job) -> bool:
+    """Whether what is shared can be tested: FedPer's extractor alone says nothing.
+
+    A dense network is tested with other statistics than those that stay with clients (SiloBN).
+    """
+    statistics = set(job.names.personal) <= set(job.model.statistics)
+    return not (job.names.shared and job.names.personal) or (context.config.dense and statistics)
 
 
 def diagnosing(context: PipelineContext, plan: Plan) -> Outside | None:
@@ -156,6 +167,7 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
     scale = rate_scale(state, part)
     settings = {**{key: scale * rate for key, rate in recipe.inner_rates.items()}, **settings}
     rest = one_name(phase, rest)
+    share = rest.pop("hardest", None) if config.dense else None
     training = Training(**{"rate": scale * recipe.rate, "batch": BATCH, **_taken(rest, Training)})
     cohort = min(config.cohort, len(context.federation.clients))
     usual = {"rounds": phase.rounds or ROUNDS, "seed": config.seed, "clients": cohort}
@@ -163,19 +175,24 @@ def planned(context: PipelineContext, state: ModelState, phase: Phase) -> tuple[
         rest["drops"] = _whole_numbers(rest["drops"])
     plan = Plan(**{**usual, **_taken(rest, Plan)})
     if rest:
-        names = ", ".join(dict.fromkeys([*accepted, *_names(Training), *_names(Plan)]))
+        more = ["hardest"] if config.dense else []
+        names = ", ".join(dict.fromkeys([*accepted, *_names(Training), *_names(Plan), *more]))
         raise HeadstartError(
             f"{phase.name}: expected settings among {names}, got {', '.join(rest)}"
         )
     assert state.spec is not None
-    return Job(phase.name, state.spec, training, part, settings), plan
+    job = Job(phase.name, replace(state.spec, hardest=share), training, part, settings)
+    if context.config.dense:
+        pixel_tests.check(job, context.config.inference)
+    return job, plan
 
 
 def settings_of(job: Job) -> dict[str, Any]:
     """The settings of a training, defaults too, as the notation says them."""
     spelling = {field: name for name, field in ALIASES.items()}
     training = {spelling.get(key, key): value for key, value in asdict(job.training).items()}
-    return {**training, **(job.settings or {})}
+    share = {} if job.spec.hardest is None else {"hardest": job.spec.hardest}
+    return {**training, **share, **(job.settings or {})}
 
 
 def rate_scale(state: ModelState, part: str) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from headstart.data.samples import ArraySamples
+from headstart.deploy.admission import Contract
 from headstart.errors import WireError
 from headstart.federation.protocol import ClientData, perform
 from headstart.privacy.keys import read_keys, verifying_key
@@ -60,7 +61,8 @@ class Hostile:
     """A server that asks members what it likes, a stage at a time."""
 
     def __init__(self, nodes, *, known=None, step=EXACT, dimension=64, classes=range(10), **how):
-        self.federation = federation(nodes, deadline=5.0)
+        contract = Contract("1", EXACT.params, dimension)
+        self.federation = federation(nodes, deadline=5.0, contract=contract)
         self.step, self.broadcast = step, how.pop("broadcast", {})
         names = sorted(how.pop("names", self.federation.nodes))
         blank = ClientData(ArraySamples(np.zeros((0, dimension)), np.zeros(0, np.int64)))

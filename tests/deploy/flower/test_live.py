@@ -39,8 +39,9 @@ from headstart.federation.simulator import Simulator, secret_of
 from headstart.pipeline.config import make_config, parsed
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.run import simulate
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
 from headstart.privacy.masked import Masked
+from headstart.privacy.plan import PrivacyPlan
 from headstart.results import SeedResult
 
 from ...privacy.parties import entropy

@@ -17,8 +17,9 @@ from headstart.federation.protocol import ClientData, Step
 from headstart.federation.simulator import Simulator
 from headstart.privacy.accountant import mu_of
 from headstart.privacy.budget import Budget
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
 from headstart.privacy.masked import Masked
+from headstart.privacy.plan import PrivacyPlan
 from headstart.privacy.unit_sums import unit_sums
 from headstart.report import write_report
 
@@ -107,7 +108,7 @@ def test_the_report_says_what_is_promised_and_no_exact_number(clients, tmp_path,
     ("told", "why"),
     [
         ({"class_list": ""}, "class-list: expected the agreed classes"),
-        ({"private": {"epsilon": 8.0}}, "samples: expected how many are planned, got 0"),
+        ({"private": {"epsilon": 8.0}}, "samples: expected how many are planned"),
         ({"private": {**NOISE, "epsilom": 1}}, "unknown key 'private.epsilom'"),
         ({"private": {**NOISE, "trust": "nobody"}}, "trust: expected one of"),
         ({"pipeline": "fedcof"}, "expected a head that is solved from noisy sums"),

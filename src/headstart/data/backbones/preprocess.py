@@ -128,14 +128,22 @@ class Whole:
 
     def into(self, image: Image.Image, out: NDArray[np.float32]) -> None:
         """As `Preprocess.into`; an image of that size already keeps its pixels."""
+        normalize(self.resized(image), self.mean, self.std, out)
+
+    def resized(self, image: Image.Image) -> Image.Image:
+        """The `height`×`width` colours of an image, before they are normalized."""
         try:
             rgb = as_rgb(image)
         except (OSError, SyntaxError) as error:
             raise DataError(f"image: cannot be decoded: {error}") from error
-        if rgb.size != (self.width, self.height):
-            how = getattr(require("PIL.Image").Resampling, self.interpolation.upper())
-            rgb = rgb.resize((self.width, self.height), how)
-        normalize(rgb, self.mean, self.std, out)
+        if rgb.size == (self.width, self.height):
+            return rgb
+        return self.part(rgb, (0, 0, *rgb.size))
+
+    def part(self, image: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
+        """`height`×`width` colours of the part of an RGB image in a box."""
+        how = getattr(require("PIL.Image").Resampling, self.interpolation.upper())
+        return image.resize((self.width, self.height), how, box)
 
 
 def normalize(image: Image.Image, means: Triple, stds: Triple, out: NDArray[np.float32]) -> None:

@@ -24,6 +24,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
+from headstart.deploy import agreement
 from headstart.deploy.admission import UploadRejected, check_small_client
 from headstart.deploy.flower.budget import KINDS, charged, content, jobs_of, mark, network_of
 from headstart.deploy.flower.budget import Budget as Questions
@@ -76,6 +77,14 @@ def answer(message: Message, context: Context, entropy: Entropy = secrets.token_
             return Reply(name, nonce=nonce)
         load_plugins(node, question.plugins)
         samples = own_samples(node)
+        agreement.hold(
+            own_folder(node),
+            question.agreement,
+            question.step,
+            question.broadcast,
+            samples.client,
+            samples.extractor,
+        )
         payload = work(question, question.step, samples.client, node, entropy)
         return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:
@@ -230,8 +239,9 @@ def noise_of(step: Step, node: NodeSettings) -> Noise | None:
     noise = Noise.from_plain(step.params["noise"])
     if step.name != "unit-sums":
         raise UploadRejected("noise", f"noise: it is made for unit-sums, not for {step.name}")
-    if noise.clip != (node.unit == "client"):
-        unit = "client" if noise.clip else "sample"
+    other = "image" if noise.rows is not None or "image" in step.params else ""
+    unit = other or ("client" if noise.clip else "sample")
+    if unit != node.unit:
         raise UploadRejected("noise", f"unit: this node expects {node.unit}, got {unit}")
     if noise.colluding is not None and noise.colluding < node.colluding:
         raise UploadRejected(

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
+from headstart.deploy.agreement import Agreement
 from headstart.deploy.flower.messages import Question, Reply, packed
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import ClientFailure
@@ -39,6 +41,7 @@ from headstart.federation.protocol import (
 )
 from headstart.statistics.wire import Limits
 
+JOINING = ("measure", "unit-sums")  # questions that carry the contract's terms
 TOGETHER = 8  # replies fetched at once: what the server holds does not grow with clients
 PUSHED = 64  # questions sent at once; what they share is sent once
 
@@ -79,6 +82,11 @@ class FlowerFederation:
     @property
     def clients(self) -> Sequence[str]:
         return tuple(self.nodes)
+
+    @cached_property
+    def _terms(self) -> Mapping[str, Any] | None:
+        """What a client agrees to that joins."""
+        return None if self.contract is None else Agreement.of(self.contract).to_plain()
 
     # -- questions and answers -----------------------------------------------------------------
 
@@ -124,6 +132,7 @@ class FlowerFederation:
             plugins=self.plugins,
             terms=stage[0],
             asked=stage[1],
+            agreement=self._terms if step is not None and step.name in JOINING else None,
         )
         return Message(
             question.to_content(shared),

@@ -22,10 +22,10 @@ _ABOUT, _ARRAYS, _UPLOAD, _SECURE = "about", "arrays", "upload", "secure"
 _STAGE = ("terms", "asked")  # of a secure sum
 _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
 VERSION = 3  # of questions and replies
-_TOLD = ("precision", "training", "turn", "last", "news", "nonce")
+_TOLD = ("precision", "training", "turn", "last", "news", "nonce", "agreement")
 _LONGEST = 20_000  # characters about an answer
 # With which a client may refuse.
-OWN_CODES = ("failed", "small", "plugin", "budget", "train", "trust", *SECURE_CODES)
+OWN_CODES = ("failed", "small", "plugin", "budget", "train", "trust", "agreement", *SECURE_CODES)
 
 
 def packed(broadcast: Arrays) -> ArrayRecord:
@@ -48,6 +48,7 @@ class Question:
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
     keep one node from answering a question to another whose identity it can guess. `plugins`: the
     server's (name → SHA-256), which the node compares with its own; it is never told to load any.
+    `agreement`: the terms of the contract, with the question by which one joins.
     `terms`: of a secure sum, of which this is a stage; `asked`: what the stage asks this member
     (the first one asks nothing).
     """
@@ -61,6 +62,7 @@ class Question:
     news: Mapping[str, Any] | None = None
     nonce: str = ""
     plugins: Mapping[str, str] = field(default_factory=dict)
+    agreement: Mapping[str, Any] | None = None
     terms: bytes = b""
     asked: bytes = b""
 
@@ -79,6 +81,7 @@ class Question:
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
             "plugins": dict(self.plugins),
+            "agreement": None if self.agreement is None else dict(self.agreement),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
         content = RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})

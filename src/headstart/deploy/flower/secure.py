@@ -18,7 +18,7 @@ from typing import Any
 from headstart.deploy.admission import UploadRejected
 from headstart.deploy.flower.collect import Collection
 from headstart.deploy.flower.federation import FlowerFederation
-from headstart.deploy.flower.settings import ServerSettings
+from headstart.deploy.flower.settings import UNITS, ServerSettings
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.nodes import ClientFailure
@@ -26,11 +26,14 @@ from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Answer, Federation
 from headstart.files import PRIVATE, write_text
 from headstart.privacy.budget import Budget
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
+from headstart.privacy.plan import PrivacyPlan
 
 GROUPS = "groups.json"  # in the ledger's folder: the sums that were opened
 RELEASES, COHORT = "releases", "cohort.json"  # what was released, and of whom
 LEAST = 3  # members of a group
+# Settings of a release, beside ε.
+PROMISED = ("delta", "unit", "trust", "samples", "clip", "colluding", "mean", "residual")
 log = logging.getLogger("flwr")
 Told = Callable[[str, Sequence[str]], object]
 
@@ -40,11 +43,13 @@ def plan_of(settings: ServerSettings, classes: Sequence[int | str]) -> PrivacyPl
     said = {name: value for name, value in settings.private.items() if value not in ("", None)}
     if not said.get("epsilon"):
         return None
-    fields = {"epsilon", "delta", "unit", "trust", "samples", "clip", "colluding", "mean"}
+    fields = {*PROMISED, "epsilon"}
     if unknown := set(said) - fields:
         raise HeadstartError(f"run: unknown key 'private.{min(unknown)}'")
     if not classes:
         raise HeadstartError("class-list: expected the agreed classes of a private release")
+    if said.get("unit", "sample") not in UNITS:
+        raise HeadstartError(f"unit: expected one of {', '.join(UNITS)}, got {said['unit']!r}")
     said["clip"] = said.get("clip") or None
     how = {"delta": 1e-5, "samples": 0, "dimension": settings.dimension}
     return PrivacyPlan(classes=list(classes), **{**how, **said})

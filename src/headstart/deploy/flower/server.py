@@ -30,6 +30,7 @@ from headstart.deploy.flower.output import Output, facts
 from headstart.deploy.flower.recorded import LedgerStore
 from headstart.deploy.flower.secure import (
     LEAST,
+    PROMISED,
     Gathering,
     check_secure,
     keep_cohort,
@@ -467,8 +468,7 @@ def _protected(settings: ServerSettings) -> dict[str, Any]:
     """What a run's own settings say of masks and noise."""
     plan = plan_of(settings, agreed_classes(settings))
     if plan is not None:
-        shown = ("epsilon", "delta", "unit", "trust", "samples", "clip", "colluding", "mean")
-        how = {name: getattr(plan, name) for name in shown}
+        how = {name: getattr(plan, name) for name in ("epsilon", *PROMISED)}
         return {"private": {**how, "classes": plan.labels.tolist()}}
     if settings.secure:
         return {"federation": {"group_size": settings.group_size or LEAST, "secure": True}}

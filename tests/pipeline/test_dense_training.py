@@ -1,0 +1,203 @@
+"""Dense networks in runs: FedDrive's training, its tests on masks, and what cannot be done."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headstart import HeadstartError
+from headstart.data.scenes import VOID
+from headstart.gradient import pixel_tests
+from headstart.gradient.segmenting import predicted_masks, with_measured_statistics
+from headstart.pipeline.checkpoint import Checkpoint
+from headstart.pipeline.config import make_config, parsed
+from headstart.pipeline.experiment import prepare
+from headstart.pipeline.run import check_pipeline, load_results, run_config, simulate
+
+from .helpers import timeless
+from .scenes import NAMES, QUICK, painted_scenes
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    return painted_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(scope="module")
+def scenes(settings):
+    return prepare(make_config(settings))
+
+
+@pytest.fixture(scope="module")
+def fedavg(scenes):
+    return simulate(scenes, parsed(f"FedAvg-3(f, {QUICK})"))
+
+
+@pytest.fixture(scope="module")
+def silobn(scenes):
+    return simulate(scenes, parsed(f"SiloBN-3(f, {QUICK})"))
+
+
+def learned(state):
+    """The digest of everything that gradients move."""
+    job = state.last
+    found = hashlib.sha256()
+    for name in sorted(job.names.learned):
+        found.update(name.encode() + state.params[name].tobytes())
+    return found.hexdigest()
+
+
+def test_one_training_fills_the_rows_of_fedavg_and_silobn(fedavg, silobn):
+    """The same learned parameters, bit for bit, and so the same rows where both can be tested."""
+    (one, state, _), (two, other, _) = fedavg, silobn
+    assert learned(state) == learned(other)
+    rows = [{(row.test, row.inference): row for row in found.pixels} for found in (one, two)]
+    both = set(rows[0]) & set(rows[1])
+    assert {name for _, name in both} == {"standard", "whole", "by-domain-measured"}
+    for key in both:
+        assert rows[0][key] == rows[1][key], key
+    assert {name for _, name in set(rows[0]) - both} == {"averaged"}
+    assert set(rows[1]) - both == {("seen", "by-domain")}
+
+
+def test_matrices_are_those_of_pooled_images(scenes, fedavg):
+    """Seen: the sum over clients of what each predicts; unseen: the server's own images."""
+    result, state, context = fedavg
+    job, names = state.last, np.unique(NAMES)
+    at = np.append(np.searchsorted(names, NAMES), VOID)
+    for test, samples in (
+        ("seen", [client.test for client in scenes.clients.values()]),
+        ("unseen", [context.test]),
+    ):
+        matrix = np.zeros((3, 3), np.int64)
+        for own in samples:
+            images, _ = own.read()
+            guess = predicted_masks(job.model, state.params, images)
+            for position, found in enumerate(guess):
+                truth = own.truth(position)
+                np.add.at(matrix, (at[truth[truth >= 0]], at[found[truth >= 0]]), 1)
+        assert np.array_equal(context.matrices[test].matrix, matrix)
+    row = next(one for one in result.pixels if one.test == "unseen")
+    union = matrix.sum(axis=0) + matrix.sum(axis=1) - matrix.diagonal()
+    assert row.mean_iou == pytest.approx((matrix.diagonal() / union).mean())
+    assert row.accuracy == result.accuracy == matrix.trace() / matrix.sum()
+    assert result.mean_iou == row.mean_iou
+    assert result.confusion.matrix == tuple(map(tuple, matrix.tolist()))
+
+
+def test_whole_statistics_are_those_of_all_test_images_whoever_has_them(scenes, silobn):
+    """A federated sum over clients gives what one pass over the pooled images gives."""
+    _, state, context = silobn
+    job, names = state.last, tuple(context.classes.tolist())
+    tests = [client.test for client in scenes.clients.values()]
+    held = with_measured_statistics(
+        job.model, state.params, [block for own in tests for block in pixel_tests.images(own)]
+    )
+    pooled = sum(pixel_tests.judged(job, held, own, names).matrix for own in tests)
+    arrays = (state.params, context.classes, names)
+    seen = pixel_tests.seen(scenes.federation, job, *arrays, "whole")
+    assert np.array_equal(seen.matrix, pooled)
+
+
+def test_by_domain_a_client_has_its_own_statistics(scenes, silobn):
+    """Running ones it has kept; measured ones are those of what it trains on."""
+    _, state, context = silobn
+    job, names = state.last, tuple(context.classes.tolist())
+    total = 0
+    for client in scenes.clients.values():
+        images = pixel_tests.images(client.samples)
+        held = with_measured_statistics(job.model, state.params, images)
+        total = total + pixel_tests.judged(job, held, client.test, names).matrix
+    arrays = (state.params, context.classes, names)
+    found = {
+        how: pixel_tests.seen(scenes.federation, job, *arrays, how)
+        for how in ("by-domain", "by-domain-measured")
+    }
+    assert np.array_equal(found["by-domain-measured"].matrix, total)
+    assert not np.array_equal(found["by-domain"].matrix, total)
+
+
+def test_every_evaluation_is_a_point_and_the_last_ones_are_told(settings, scenes, tmp_path):
+    experiment = prepare(make_config({**settings, "evaluate_every": 2}))
+    result, _, _ = simulate(experiment, parsed(f"SiloBN-4(f, {QUICK})"))
+    points = [(point.round, point.pixels) for point in result.curve]
+    assert [round_ for round_, _ in points] == [0, 2, 4]
+    assert set(points[-1][1]) == {"mean_iou", "seen_mean_iou", "seen_accuracy"}
+    last = result.last_evaluations()
+    assert (last.first, last.last, last.count, last.deviation) == (4, 4, 1, 0.0)
+    assert last.mean == result.mean_iou == points[-1][1]["mean_iou"]
+
+
+def test_a_run_goes_on_after_a_kill_as_if_nothing_had_happened(settings, scenes, tmp_path, silobn):
+    """Running statistics that stay with clients too."""
+
+    class Killed(Exception):
+        pass
+
+    def kill(what, done, total):
+        if "SiloBN" in what and done == 2:
+            raise Killed
+
+    place, pipeline = tmp_path / "checkpoint", parsed(f"SiloBN-3(f, {QUICK})")
+    experiment = prepare(make_config({**settings, "checkpoint_every": 1}))
+    with pytest.raises(Killed):
+        simulate(experiment, pipeline, checkpoint=Checkpoint(place, 1), progress=kill)
+    again = prepare(make_config({**settings, "checkpoint_every": 1}))
+    result, state, _ = simulate(again, pipeline, checkpoint=Checkpoint(place, 1))
+    assert learned(state) == learned(silobn[1])
+    assert result.pixels == silobn[0].pixels
+
+
+@pytest.mark.parametrize(
+    ("changes", "pipeline", "message"),
+    [
+        ({}, "Fed3R + FedAvg-2(f)", "Fed3R: expected training from a random head"),
+        ({}, "FedAvg-2(f) + FP-1", "FP-1: expected training of the whole federation"),
+        ({}, "FedAvg-2(f) + OLL", "OLL: expected training of the whole federation"),
+        ({}, "FedETF-2(φ)", "expected one of cross-entropy"),
+        ({}, "FedAvg-2(f, refit=fed3r)", "refit: expected a label per image"),
+        ({"diagnostics": True}, "FedAvg-2(f)", "diagnostics: expected a label per image"),
+        ({"inference": "by-domain"}, "FedAvg-2(f)", "inference: expected one of averaged"),
+        ({"inference": "averaged"}, "SiloBN-2(f)", "inference: expected one of standard"),
+        ({"batch_norm": "frozen"}, "FedAvg-2(f)", "batch_norm: expected average or local"),
+    ],
+)
+def test_what_needs_a_label_per_image_is_one_line(settings, changes, pipeline, message):
+    experiment = prepare(make_config({**settings, **changes}))
+    with pytest.raises(HeadstartError, match=message.replace("(", r"\(")):
+        check_pipeline(experiment.context(), parsed(pipeline))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network": "small_cnn", "pixels": 32}, "expected images with a label each, got masks"),
+        ({"pixels": "40x64"}, "pixels: expected multiples of 32"),
+        ({"pixels": "wide"}, "expected a side, or height and width as in 96x128"),
+    ],
+)
+def test_what_scenes_do_not_fit_is_one_line(settings, changes, message):
+    with pytest.raises(HeadstartError, match=message):
+        prepare(make_config({**settings, **changes}))
+
+
+def test_the_last_frames_of_every_drive_are_its_seen_test(scenes):
+    for name, client in scenes.clients.items():
+        reader = client.samples.reader.images
+        where = [
+            [reader.where(int(row)) for row in part.rows] for part in (client.samples, client.test)
+        ]
+        assert len(where[1]) == 2
+        assert max(where[0]) < min(where[1])
+        assert all(name in text for text in [*where[0], *where[1]])
+
+
+def test_results_are_read_back(settings, tmp_path, scenes):
+    config = make_config({**settings, "pipeline": f"SiloBN-1(f, {QUICK})"})
+    made = run_config(config, tmp_path / "run")
+    (read,) = load_results(tmp_path / "run")
+    assert timeless(read.runs[0]) == timeless(made.runs[0])
+    assert replace(read.runs[0], pixels=()) != read.runs[0]
