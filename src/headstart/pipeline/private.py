@@ -157,7 +157,7 @@ class Spending:
     mu: float
     epsilon: float
     delta: float
-    most: float | None  # ε that was promised; None: the folder is not that of a run
+    promised: tuple[float, float] | None  # ε and δ; None: the folder is not that of a run
     left: float = 0.0  # μ
 
 
@@ -182,7 +182,7 @@ def spending(path: Path, delta: float | None = None) -> Spending:
         spent,
         budget.epsilon(delta),
         delta,
-        private.epsilon if private else None,
+        (private.epsilon, private.delta) if private else None,
         left if left > LEAST * most else 0.0,
     )
 
