@@ -21,7 +21,8 @@ from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import private_federation
-from headstart.pipeline.run import check_pipeline, run_config
+from headstart.pipeline.run import check_pipeline, compare, run_config
+from headstart.privacy.accountant import composed, epsilon_of
 from headstart.privacy.refusals import Abort
 from headstart.statistics.exact import LEVELS
 
@@ -72,6 +73,23 @@ def test_nothing_exact_is_left_in_its_results(tmp_path):
     assert digest not in text
     assert not list((tmp_path / "run" / "uploads").iterdir())
     assert not (tmp_path / "run" / "total.safetensors").exists()
+
+
+def test_a_bound_that_was_taken_from_the_features_is_not_told(tmp_path):
+    data = load("digits")
+    np.savez(tmp_path / "loud.npz", X=777 * data.features, y=data.labels)
+    config = configured(data=str(tmp_path / "loud.npz"))
+    (run,) = run_config(config, tmp_path / "run").runs
+    assert float(prepare(config).config.bound) == 1024.0
+    assert run.settings["bound"] == 1.0
+    assert "1024.0" not in (tmp_path / "run" / "results.json").read_text()
+
+
+def test_a_page_of_several_releases_adds_them_up(tmp_path):
+    results = compare(["FedNCM", "Fed3R"], configured(), tmp_path / "run", 2)
+    spent = composed(run.privacy.spent_mu for result in results for run in result.runs)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"4 releases over the same data: ε = {epsilon_of(spent, 1e-5):.4g}" in page
 
 
 def test_a_run_that_was_cut_short_draws_no_noise_again(tmp_path):
