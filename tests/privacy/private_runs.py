@@ -9,8 +9,9 @@ from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 from headstart.privacy.budget import Budget
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
 from headstart.privacy.masked import Masked
+from headstart.privacy.plan import PrivacyPlan
 
 from .parties import entropy
 

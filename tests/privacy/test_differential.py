@@ -16,7 +16,8 @@ from headstart.federation.simulator import Simulator
 from headstart.privacy import budget as budgets
 from headstart.privacy.accountant import epsilon_of, mu_of
 from headstart.privacy.budget import Budget
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
+from headstart.privacy.plan import PrivacyPlan
 from headstart.privacy.refusals import Abort
 from headstart.privacy.sensitivity import unit_rows
 from headstart.statistics.noisy import NoisySums

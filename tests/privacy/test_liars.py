@@ -11,7 +11,8 @@ from headstart.errors import SkippedWarning
 from headstart.federation import simulator as simulators
 from headstart.federation import steps
 from headstart.federation.protocol import perform
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
+from headstart.privacy.plan import PrivacyPlan
 from headstart.statistics.noisy import NoisySums
 
 from .private_runs import FED3R, simulator

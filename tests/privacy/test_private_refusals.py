@@ -8,8 +8,9 @@ import headstart as hs
 from headstart import HeadstartError
 from headstart.errors import StepRefusedError
 from headstart.federation import steps
-from headstart.privacy.differential import PrivacyPlan, Private
+from headstart.privacy.differential import Private
 from headstart.privacy.masked import Masked
+from headstart.privacy.plan import PrivacyPlan
 
 from .private_runs import FED3R, NCM, TRUSTS, planned, private, simulator
 
@@ -22,7 +23,7 @@ from .private_runs import FED3R, NCM, TRUSTS, planned, private, simulator
         ({"delta": 0}, "delta: expected a number between"),
         ({"delta": 1e-3}, "delta: expected at most 1/samples"),
         ({"classes": []}, "classes: expected the list agreed beforehand"),
-        ({"unit": "person"}, "unit: expected one of sample, client, got 'person'"),
+        ({"unit": "person"}, "unit: expected one of sample, image, client, got 'person'"),
         ({"trust": "nobody"}, "trust: expected one of server, secure-sum, client"),
         ({"samples": 0}, "samples: expected how many are planned"),
         ({"clip": 2.0}, "clip: expected a number above 0 with unit client"),

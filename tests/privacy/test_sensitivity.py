@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart.privacy.sensitivity as module
+from headstart import HeadstartError
 from headstart.privacy.layout import Layout
 from headstart.privacy.noise import LOST
 from headstart.privacy.refusals import Abort
-from headstart.privacy.sensitivity import BOUND, Noise, unit_rows
+from headstart.privacy.sensitivity import BOUND, Noise, along, shortened, unit_rows
 from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.exact import LEVELS
 from headstart.statistics.moments import Moments
@@ -155,6 +156,99 @@ def test_what_is_along_the_direction_leaves(seed, d, scale):
     one = unit_rows(z[2:3], direction)
     assert np.array_equal(found[2:3], one)  # whoever stands beside it
     assert not unit_rows(np.outer([1.0, -3.0], direction), direction).any()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_row_that_is_no_number_counts_and_moves_nothing_else(bad):
+    z = np.array([[1.0, 2.0], [bad, 1.0], [bad, -bad]])
+    found = unit_rows(z)
+    assert not found[1:].any()
+    assert np.array_equal(found[:1], unit_rows(z[:1]))
+    assert moved(np.zeros((0, 2)), [], z[1:2], [0], True, Noise.plan(1.0, SHARES)) <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 30), d=st.integers(1, 40))
+def test_a_row_is_what_it_is_alone(seed, n, d):
+    """Neither neighbours nor the order of an array in memory change a bit of it."""
+    rng = np.random.default_rng(seed)
+    z, direction = rng.normal(size=(n, d)), rng.normal(size=d)
+    columns = np.linalg.qr(rng.normal(size=(d, d)))[0][:, : max(1, d // 2)]
+    all_, alone = unit_rows(z, direction), [unit_rows(row[None], direction)[0] for row in z]
+    assert np.array_equal(all_, alone)
+    assert np.array_equal(all_, unit_rows(np.asfortranarray(z), direction))
+    assert np.array_equal(along(z, columns), [along(row[None], columns)[0] for row in z])
+    assert np.array_equal(along(z, columns), along(np.asfortranarray(z), columns))
+    assert np.allclose(along(z, columns), z @ columns)
+
+
+@st.composite
+def images(draw):
+    """A few images of many samples, alike within an image as cells are, or not at all."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    d, most = draw(st.integers(1, 9)), draw(st.integers(1, 12))
+    kind, same = draw(st.sampled_from(KINDS)), draw(st.booleans())
+    sizes = rng.integers(1, most + 1, draw(st.integers(1, 3)))
+    z = rows(kind, int(sizes.sum()), d, rng)
+    if same:
+        z = z[np.repeat(np.cumsum(sizes) - 1, sizes)]
+    labels = rng.choice(CLASSES, len(z)) if draw(st.booleans()) else np.zeros(len(z), int)
+    return z, labels, np.repeat(np.arange(len(sizes)), sizes), most
+
+
+def by_image(z, labels, images, gram, noise):
+    short = shortened(unit_rows(z), labels, images, noise)
+    kind = Moments if gram else ClassSums
+    return kind.measure(short, labels, exact=True, bound=BOUND, secret=b"test")
+
+
+@settings(max_examples=200, deadline=None)
+@given(case=images(), gram=st.booleans(), mu=st.floats(0.05, 3), part=st.floats(0.01, 1))
+def test_an_image_moves_a_release_by_mu_at_most(case, gram, mu, part):
+    z, labels, of, most = case
+    shares = SHARES if gram else {"counts": 0.01, "sums": 0.99}
+    noise = Noise.plan(mu, shares, reach=max(1.0, part * most), rows=most)
+    total = by_image(z, labels, of, gram, noise)
+    layout = Layout.of(total, CLASSES)
+    whole = noise.vector(layout, total)
+    for image in np.unique(of):  # without one: the others are what they were
+        kept = of != image
+        rest = noise.vector(layout, by_image(z[kept], labels[kept], of[kept], gram, noise))
+        assert squared(layout, whole - rest, noise) <= mu**2
+
+
+@pytest.mark.parametrize("gram", [True, False])
+def test_of_images_nothing_is_given_away_and_mutants_are_caught(gram, monkeypatch):
+    z, labels, of = np.ones((60, 9)), np.zeros(60, int), np.zeros(60, int)
+    noise = Noise.plan(1.0, SHARES if gram else {"counts": 0.01, "sums": 0.99}, reach=15, rows=60)
+
+    fitting = Noise.fitting
+
+    def found(z):
+        total = by_image(z, labels, of, gram, noise)
+        layout = Layout.of(total, CLASSES)
+        return squared(layout, noise.vector(layout, total), noise)
+
+    assert 0.998 < found(z) <= 1
+    monkeypatch.setattr(module, "shortened", lambda rows, *_: rows)
+    plain = measured(unit_rows(z), labels, gram)
+    assert (
+        squared(Layout.of(plain, CLASSES), noise.vector(Layout.of(plain, CLASSES), plain), noise)
+        > 4
+    )
+    if gram:  # one that forgets A
+        without = Noise({k: v for k, v in noise.variances.items() if k != "gram"}, 1.0, rows=60)
+        monkeypatch.setattr(Noise, "fitting", lambda self, *of: fitting(without, *of))
+        assert found(z) > 1.01
+
+
+def test_images_of_more_samples_than_planned_are_refused():
+    noise = Noise.plan(1.0, SHARES, reach=2, rows=4)
+    with pytest.raises(HeadstartError, match="rows: expected images of at most 4 samples, got 5"):
+        by_image(np.ones((5, 3)), np.zeros(5, int), np.zeros(5, int), True, noise)
+    assert Noise.from_text(noise.to_text()) == noise
+    with pytest.raises(Abort, match="expected noise for images of 1000000 samples"):
+        Noise(noise.variances, 1.0, rows=10**6)
 
 
 def test_noise_that_does_not_fit_is_refused():

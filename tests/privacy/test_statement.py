@@ -24,13 +24,13 @@ def test_the_statement_says_what_holds_and_what_not(unit, trust):
         "ε = 4 at δ = 1e-05 (μ = 0.9249)",
         "Spent so far: ε = 4",
         f"Trust: {trust}. ",
-        "1200 planned samples, dimension 64, the list of 10 classes",
+        "1200 planned samples, 6 clients, dimension 64, the list of 10 classes, the extractor",
         *NOT_COVERED,
     ):
         assert piece in text
     assert ("persons with more than one sample" in text) == (unit == "sample")
     assert ("4 members of a group" in text) == (trust == "secure-sum")  # 5 of 6, less one
-    assert ("a client counts for" in text) == (unit == "client")
+    assert ("each client counts for" in text) == (unit == "client")
     assert sum(said.shares.values()) == pytest.approx(1.0)
     assert said.digest == release.digest()
     noise = math.sqrt({"server": 1, "secure-sum": 6 / 4, "client": 6}[trust])

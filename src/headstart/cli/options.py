@@ -115,16 +115,22 @@ class PrivacyOptions:
     ] = None
     delta: Annotated[float | None, typer.Option(help="δ of the promise (1e-5)")] = None
     unit: Annotated[
-        str | None, typer.Option(help="whom it protects: one sample, or one client (sample)")
+        str | None, typer.Option(help="whom it protects: one sample, image or client (sample)")
     ] = None
     trust: Annotated[
         str | None, typer.Option(help="who adds the noise: server, secure-sum, client (server)")
+    ] = None
+
+    classes: Annotated[
+        Path | None, typer.Option(help="the classes agreed beforehand: a file, one per line")
     ] = None
 
     def put(self, settings: dict[str, Any]) -> None:
         """Into the settings, on top of what they say."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
+        if self.classes is not None:
+            given["classes"] = _lines(self.classes)
         before = settings.get("private") or {}
         if given and "epsilon" not in {**before, **given}:
             raise HeadstartError(f"{next(iter(given))}: expected epsilon with it, got none")
@@ -132,7 +138,20 @@ class PrivacyOptions:
             settings["private"] = {**before, **given}
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file that are not empty."""
+    try:
+        found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise HeadstartError(f"classes: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise HeadstartError(f"classes: expected a text file, got {path}") from None
+    if not any(found):
+        raise HeadstartError(f"classes: expected one per line in {path}, got none")
+    return [line for line in found if line]
+
+
+def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, whose groups of options typer sees field by field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -145,20 +164,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             shown.append(parameter.replace(kind=kind, annotation=hints[parameter.name]))
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> Any:
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
         }
-        command(**given, **made)
+        return command(**given, **made)
 
-    return showing(run, shown)
+    return showing(run, shown, hints["return"])
 
 
-def showing(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+def showing(
+    command: Callable[..., Any], parameters: list[inspect.Parameter], returned: Any = None
+) -> Callable[..., Any]:
     """The wrapper of a command, of which typer sees these parameters and not the wrapped one's."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    annotations = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__annotations__ = {**annotations, "return": returned}
     del command.__wrapped__  # type: ignore[attr-defined]
     return command
 

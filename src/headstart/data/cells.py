@@ -291,11 +291,17 @@ class CellSamples:
     @property
     def units(self) -> int:
         """Images: what rules about few samples count."""
-        return len(self.rows) if self.most is None else int(np.ceil(self.most / self._per))
+        return len(self.rows) if self.most is None else int(np.ceil(self.most / self.per_image))
 
     @property
-    def _per(self) -> int:
+    def per_image(self) -> int:
+        """Cells of an image, with those that are void."""
         return int(self.data.codes.shape[1])
+
+    @cached_property
+    def image_of(self) -> NDArray[np.intp]:
+        """Which of these images each cell is of."""
+        return np.searchsorted(self._ends, np.arange(len(self)), side="right") - 1
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -305,7 +311,7 @@ class CellSamples:
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         at = np.arange(len(self))[positions]
         out = np.empty((len(at), *self.shape), np.float32)
-        image = np.searchsorted(self._ends, at, side="right") - 1
+        image = self.image_of[at]
         for one in np.unique(image).tolist():
             own = image == one
             cells = self._valid[one][at[own] - self._ends[one]]
@@ -314,7 +320,7 @@ class CellSamples:
 
     def pieces(self) -> Iterator[slice]:
         """All positions, some images at a time."""
-        images = max(1, TOGETHER // (self._per * self.data.channels))
+        images = max(1, TOGETHER // (self.per_image * self.data.channels))
         for first in range(0, max(len(self.rows), 1), images):
             last = min(first + images, len(self.rows))
             yield slice(int(self._ends[first]), int(self._ends[last]))

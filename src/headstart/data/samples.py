@@ -96,6 +96,17 @@ def units(samples: Samples) -> int:
     return int(getattr(samples, "units", len(samples)))
 
 
+def images_of(samples: Samples) -> NDArray[np.intp]:
+    """Which image each sample is of, by number; a sample that is no part of one is its own."""
+    own = getattr(samples, "image_of", None)
+    return np.arange(len(samples)) if own is None else np.asarray(own)
+
+
+def rows_per_image(samples: Samples) -> int:
+    """The most samples that an image can have, whatever it shows; 1: a sample is one."""
+    return int(getattr(samples, "per_image", 1))
+
+
 def block_size(samples: Samples, most: int, numbers: int = 2**22) -> int:
     """How many samples to take at a time: at most `most`, and at most so many numbers in them."""
     return max(1, min(most, numbers // max(1, math.prod(samples.shape))))

@@ -152,22 +152,22 @@ class _Pairs:
         self, columns: Columns, splits: list[str] | None, clients: list[str] | None = None
     ) -> Made:
         """With what `meta.csv` says of them, which comes before what the paths say."""
-        told = _told(self.place, self.names, columns)
-        splits, clients = told.get("split", splits), told.get("client", clients)
+        listed = _listed(self.place, self.names, columns)
+        splits, clients = listed.get("split", splits), listed.get("client", clients)
         root = self.place.root
         made = SceneSet(
             readable(root.resolve().name if root.is_dir() else root.stem),
             self.place.source(self.images),
             np.full(len(self.names), "", np.str_),
             None if clients is None else np.array(clients, np.str_),
-            np.array(told["domain"], np.str_) if "domain" in told else None,
+            np.array(listed["domain"], np.str_) if "domain" in listed else None,
             masks=self.place.source(self.masks),
             known=self.known,
         )
         return lambda outside: made if splits is None else _split(made, splits, outside)
 
 
-def _told(place: Place, names: Sequence[str], columns: Columns) -> dict[str, list[str]]:
+def _listed(place: Place, names: Sequence[str], columns: Columns) -> dict[str, list[str]]:
     """The columns of `meta.csv`, in the order of the scenes; nothing where there is none."""
     if META not in place.names:
         return {}
@@ -193,19 +193,19 @@ def _told(place: Place, names: Sequence[str], columns: Columns) -> dict[str, lis
 
 def _split(scenes: SceneSet, splits: Sequence[str], outside: str | None) -> SceneSet:
     """Test images are those of "test"; where there is none, those of "val"; else val is left."""
-    words = np.array([word.lower() for word in splits])
-    unknown = sorted(set(words.tolist()) - set(_SPLITS))
+    parts = np.array([word.lower() for word in splits])
+    unknown = sorted(set(parts.tolist()) - set(_SPLITS))
     if unknown:
         expected = ", ".join(_SPLITS)
         raise DataError(f"{scenes.name}: split: expected {expected}, got {unknown[0]!r}")
-    outside = outside or ("test" if (words == "test").any() else "val")
-    kept = (words == "train") | (words == outside)
+    outside = outside or ("test" if (parts == "test").any() else "val")
+    kept = (parts == "train") | (parts == outside)
     picked = scenes.subset(kept)
-    if not (words == outside).any():
+    if not (parts == outside).any():
         return picked
     from dataclasses import replace
 
-    return replace(picked, test=words[kept] == outside)
+    return replace(picked, test=parts[kept] == outside)
 
 
 # --- Layouts

@@ -42,12 +42,29 @@ def ridge_head(head: Any, total: NoisySums, matrix: Array, ridge: float = 0.0) -
 
 
 def unit_head(head: Any, total: NoisySums, weights: Array, **solved: float) -> LinearHead:
-    """Rows at unit length, which take features of any length."""
-    if total.direction is not None:
-        weights = weights - np.outer(weights @ total.direction, total.direction)
-    weights = weights / unit_rows(weights)[:, None]
+    """Rows at unit length, which take features of any length.
+
+    What a third message corrects in them is added, and what a projection took away is 0.
+    """
+    weights = unit_weights(total, weights)
+    if total.correction is not None:
+        weights = _apart(total, weights + total.correction)
+    if total.projection is not None:
+        weights = weights @ total.projection.T
     about = provenance(head, total, **solved)
     return LinearHead(weights, np.zeros(len(weights)), total.classes, provenance=about)
+
+
+def unit_weights(total: NoisySums, weights: Array) -> Array:
+    """Rows at unit length, without what all features had in common."""
+    weights = _apart(total, weights)
+    return np.asarray(weights / unit_rows(weights)[:, None])
+
+
+def _apart(total: NoisySums, weights: Array) -> Array:
+    if total.direction is None:
+        return weights
+    return weights - np.outer(weights @ total.direction, total.direction)
 
 
 def refuse_settings(head: Any, *names: str) -> None:

@@ -102,15 +102,20 @@ class PrivateConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     epsilon: float
     delta: float = 1e-5
-    unit: Literal["sample", "client"] = "sample"
+    unit: Literal["sample", "image", "client"] = "sample"
     trust: Literal["server", "secure-sum", "client"] = "server"
     classes: list[int] | list[str] | None = Field(
         None, description="agreed beforehand; none: those of the server's own test set"
     )
     samples: int | None = Field(None, description="planned; none: as many as there are")
-    clip: float | None = Field(None, description="samples a client counts for (unit: client)")
+    clip: float | None = Field(None, description="samples that a client, or an image, counts for")
     colluding: int = Field(0, description="members that may side with the server (secure-sum)")
-    mean: bool = Field(True, description="take out what all samples share, by a first message")
+    mean: bool | str = Field(
+        True, description="take out what all samples share, by a first message; or a public .npy"
+    )
+    residual: bool = Field(False, description="correct class means by a third message")
+    projection: str | None = Field(None, description="columns of public data (d×p), a .npy file")
+    careless: bool = Field(False, description="allow δ above 1/samples")
 
 
 Inference = Literal["averaged", "standard", "whole", "by-domain", "by-domain-measured"]

@@ -258,15 +258,15 @@ def message_sizes(experiment: Experiment, head: Head, most: int = 200) -> dict[s
 
 def reveals(samples: Sequence[Samples], dimension: int) -> dict[str, int]:
     """How many clients' messages say more than a client may wish; of scenes, images count."""
+    refused = "would not send this if deployed"
     if any(isinstance(own, CellSamples | SceneSamples) for own in samples):
         few = sum(units(own) < FEWEST for own in samples)
-        told = "would not send this if deployed"
-        return {"clients": len(samples), told: few, f"under {FEWEST} images": few}
+        return {"clients": len(samples), refused: few, f"under {FEWEST} images": few}
     labels = [own.labels for own in samples]
     counts = [np.unique(y, return_counts=True)[1].tolist() for y in labels]
     return {
         "clients": len(labels),
-        "would not send this if deployed": would_refuse(counts),
+        refused: would_refuse(counts),
         "under 10 samples": sum(len(y) < 10 for y in labels),
         "with a class of one sample": sum(1 in client_counts for client_counts in counts),
         "fewer samples than dimensions": sum(len(y) < dimension for y in labels),

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.data.samples import Samples
+from headstart.data.cells import CellSamples
+from headstart.data.samples import Samples, rows_per_image, units
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import ClientData, Federation
-from headstart.pipeline.config import PrivateConfig, RunConfig
+from headstart.labels import Labels
+from headstart.pipeline.config import PrivateConfig, RunConfig, read_config
 from headstart.pipeline.pipeline import Pipeline
+from headstart.privacy.accountant import epsilon_of, mu_of
 from headstart.privacy.budget import Budget
-from headstart.privacy.differential import HEADS, SIGNAL, PrivacyPlan, Private
+from headstart.privacy.differential import Private
+from headstart.privacy.plan import HEADS, SIGNAL, PrivacyPlan
 from headstart.results import DataSummary, SeedResult
 
 if TYPE_CHECKING:
     from headstart.pipeline.context import PipelineContext
 
+LEAST = 1e-4  # of μ: what is left by rounding is nothing
 _GROUP = 256  # members that a masked group can have at most
 
 
@@ -30,15 +35,49 @@ def private_federation(
     """The federation behind noise.
 
     What is not said is what a simulation was planned with: as many samples as there are, and the
-    classes of the server's own test set.
+    classes of the server's own test set (of scenes, those that masks can show).
     """
+    if isinstance(test, CellSamples) and private.unit == "sample":
+        raise HeadstartError(
+            "unit: expected image or client, for a sample of scenes is a cell, got sample; give "
+            "--unit image"
+        )
+    by_image = private.unit == "image"
+    count = units if by_image else len
     stated = private.model_dump(exclude_none=True)
     planned = {
-        "classes": np.unique(test.labels),
-        "samples": sum(len(client.samples) for client in clients.values()),
+        "classes": np.array(test.data.names) if isinstance(test, CellSamples) else test.labels,
+        "samples": sum(count(client.samples) for client in clients.values()),
         "dimension": test.shape[0] if len(test.shape) == 1 else None,
+        "rows": rows_per_image(test) if by_image else 1,
     }
+    if private.classes is not None:
+        stated["classes"] = _classes(private.classes, test)
+    for name in ("mean", "projection"):
+        if isinstance(stated.get(name), str):
+            stated[name] = _array(name, stated[name])
     return Private(inner, PrivacyPlan(**{**planned, **stated}))
+
+
+def _classes(agreed: list[int] | list[str], test: Samples) -> Labels:
+    """The list, of the labels' own kind."""
+    try:
+        return np.array(agreed, str if test.labels.dtype.kind == "U" else np.int64)
+    except (ValueError, OverflowError):
+        raise HeadstartError(
+            "classes: expected whole numbers, which the labels are, got others"
+        ) from None
+
+
+def _array(name: str, path: str) -> Any:
+    """A public array of a .npy file."""
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        why = error.strerror or "it is no array"
+        raise HeadstartError(f"{name}: cannot read {path}: {why}") from None
+    except (ValueError, EOFError):
+        raise HeadstartError(f"{name}: expected an array in a .npy file, got {path}") from None
 
 
 def masked_size(config: RunConfig, clients: int) -> int | None:
@@ -65,6 +104,15 @@ def check_private(config: RunConfig, pipeline: Pipeline) -> None:
         )
     if config.network:
         raise HeadstartError("private: expected features that stay as they are, got network")
+    if config.private.residual and pipeline.init.name != "fedncm":
+        raise HeadstartError(
+            f"residual: expected class means (fedncm), which it corrects, got {pipeline.init.name}"
+        )
+    if "temperature" in config.model_fields_set and config.temperature != "training":
+        raise HeadstartError(
+            f"temperature: expected none with private, got {config.temperature!r}: a private head "
+            "takes features of any length, and its scores have no scale"
+        )
 
 
 def with_budget(federation: Federation, path: Path) -> Federation:
@@ -99,3 +147,45 @@ def public(result: SeedResult, plan: PrivacyPlan) -> SeedResult:
     split = replace(result.split, summary={}, counts=None)
     head = result.head and replace(result.head, arrivals=())  # a release comes once
     return replace(result, data=data, split=split, head=head, clients=(), reveals={}, pooled=None)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a budget's folder tells: releases as (request, μ, ε alone, state); all at one δ."""
+
+    releases: tuple[tuple[str, float, float, str], ...]
+    mu: float
+    epsilon: float
+    delta: float
+    most: float | None  # ε that was promised; None: the folder is not that of a run
+    left: float = 0.0  # μ
+
+
+def spending(path: Path, delta: float | None = None) -> Spending:
+    """What was charged in a private run's folder, or in the `budget` folder of its charges."""
+    folder = path / "budget" if (path / "budget").is_dir() else path
+    config = path / "config.yaml" if folder != path else path.parent / "config.yaml"
+    private = read_config(config).private if config.is_file() else None
+    if private is None and not any(folder.glob("*.json")):
+        raise HeadstartError(f"budget: expected the folder of a private run, got {path}")
+    delta = delta or (private.delta if private else 1e-5)
+    most = mu_of(private.epsilon, private.delta) if private else 0.0
+    budget = Budget(most, folder)
+    spent = budget.spent
+    releases = tuple(
+        (name, square**0.5, epsilon_of(square**0.5, delta), _state(folder, name))
+        for name, square in sorted(budget.charges.items())
+    )
+    left = max(0.0, most**2 - spent**2) ** 0.5
+    return Spending(
+        releases,
+        spent,
+        budget.epsilon(delta),
+        delta,
+        private.epsilon if private else None,
+        left if left > LEAST * most else 0.0,
+    )
+
+
+def _state(folder: Path, name: str) -> str:
+    return "released" if (folder / f"{name}.safetensors").exists() else "cut short"

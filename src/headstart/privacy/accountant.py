@@ -62,6 +62,8 @@ def _root(rising: Callable[[float], float], name: str, value: float, most: float
     def bounded(x: float) -> float:
         return max(rising(math.exp(x)), -1e300)
 
+    if bounded(low) > 0:
+        raise HeadstartError(f"{name}: expected a larger one, or a larger δ, got {value:g}")
     return math.exp(float(scipy.optimize.brentq(bounded, low, high, xtol=1e-13, rtol=1e-14)))
 
 

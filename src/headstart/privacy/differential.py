@@ -6,21 +6,20 @@ without it, (z − p̂p̂ᵀz)/‖·‖. The noise of a release does not depend 
 samples, so what is left stands out of it. A head W on such features is W − Wp̂p̂ᵀ on the features
 as they are, for the length of z is the same factor of all its scores.
 
-The budget μ² (of ε and δ) is split among the messages and their parts; all else is post-processing.
+With class means a third may ask what they leave unexplained (`residual`). All else is
+post-processing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from headstart.errors import DataError, HeadstartError, StepRefusedError
 from headstart.federation.protocol import (
@@ -32,146 +31,18 @@ from headstart.federation.protocol import (
     chosen,
     step_kind,
 )
-from headstart.labels import Labels, as_labels
-from headstart.privacy.accountant import composed, mu_of
+from headstart.heads.noisy import unit_weights
+from headstart.privacy.accountant import composed
 from headstart.privacy.budget import Budget
 from headstart.privacy.layout import Layout
 from headstart.privacy.noise import Entropy
-from headstart.privacy.refusals import Abort
+from headstart.privacy.plan import HEADS, SHARES, PrivacyPlan
+from headstart.privacy.residual import correction
 from headstart.privacy.sensitivity import Noise
-from headstart.privacy.statement import TRUSTS, Statement
+from headstart.privacy.statement import Statement
 from headstart.privacy.unit_sums import rows_of, unit_sums
 from headstart.statistics.moments import Moments
 from headstart.statistics.noisy import NoisySums
-
-UNITS = ("sample", "client")
-# Of μ²: the mean's part of all, then those of each message's own parts.
-MEAN = {"sample": 0.03, "client": 0.05}
-SHARES: dict[str, dict[str, float]] = {
-    "mean": {"counts": 0.01, "sums": 0.99},
-    "sums": {"counts": 0.01, "sums": 0.99},
-    "gram": {"counts": 0.01, "sums": 0.79, "gram": 0.20},
-}
-SIGNAL = 3.5  # how far a class's sum must stand out of its noise for ridge to be the better head
-HEADS = ("fed3r", "lda", "fedncm")
-
-
-@dataclass(frozen=True, eq=False)
-class PrivacyPlan:
-    """What is promised, and by whom: all of it public, and fixed before data are seen.
-
-    `classes`: the list agreed beforehand. `samples`: as many as are planned for. `trust`: who adds
-    the noise, `server`, `secure-sum` or `client`. `clip`: with unit `client`, what one may count
-    for, in samples (None: √(samples/clients)). `colluding`: members of a masked group that may side
-    with the server. `mean`: whether the common direction is asked for first. `dimension`: of the
-    features, so that nobody's answer says it for others (None: not known beforehand).
-    """
-
-    epsilon: float
-    delta: float
-    classes: ArrayLike
-    samples: int
-    unit: str = "sample"
-    trust: str = "server"
-    clip: float | None = None
-    colluding: int = 0
-    mean: bool = True
-    dimension: int | None = None
-
-    @property
-    def text(self) -> str:
-        """What is promised, in one line; the dimension is the extractor's and promises nothing."""
-        said = {**asdict(self), "classes": self.labels.tolist()}
-        return repr({name: value for name, value in said.items() if name != "dimension"})
-
-    def __post_init__(self) -> None:
-        labels = np.unique(as_labels(self.classes, "classes"))
-        object.__setattr__(self, "classes", labels)
-        if not len(labels):
-            raise HeadstartError("classes: expected the list agreed beforehand, got none")
-        for name, options in (("unit", UNITS), ("trust", tuple(TRUSTS))):
-            if getattr(self, name) not in options:
-                said = f"expected one of {', '.join(options)}, got {getattr(self, name)!r}"
-                raise HeadstartError(f"{name}: {said}")
-        if type(self.samples) is not int or self.samples < 1:
-            raise HeadstartError(f"samples: expected how many are planned, got {self.samples!r}")
-        if type(self.colluding) is not int or self.colluding < 0:
-            raise HeadstartError(f"colluding: expected 0 or more, got {self.colluding!r}")
-        if self.dimension is not None and (type(self.dimension) is not int or self.dimension < 1):
-            raise HeadstartError(f"dimension: expected 1 or more, got {self.dimension!r}")
-        if self.colluding and self.trust != "secure-sum":
-            raise HeadstartError("colluding: expected 0 but for trust secure-sum")
-        _ = self.mu  # which refuses ε and δ that promise nothing
-        if self.delta > 1 / self.samples:
-            raise HeadstartError(
-                f"delta: expected at most 1/samples = {1 / self.samples:.3g}, got {self.delta:g}: "
-                "to publish one sample whole would be as private"
-            )
-        self._check_clip()
-
-    def _check_clip(self) -> None:
-        if self.clip is None:
-            return
-        known = isinstance(self.clip, (int, float)) and 0 < self.clip < math.inf
-        if self.unit != "client" or not known:
-            raise HeadstartError(
-                f"clip: expected a number above 0 with unit client alone, got {self.clip!r}"
-            )
-
-    @cached_property
-    def mu(self) -> float:
-        """Of all messages together."""
-        return mu_of(self.epsilon, self.delta)
-
-    @property
-    def labels(self) -> Labels:
-        return np.asarray(self.classes)
-
-    def share(self, kind: str) -> float:
-        """Of μ², that goes to a message."""
-        mean = MEAN[self.unit] if self.mean else 0.0
-        return mean if kind == "mean" else 1.0 - mean
-
-    def reach(self, kind: str, clients: int) -> float:
-        """What one unit may count for in a message, in samples."""
-        if self.unit == "sample":
-            return 1.0
-        usual = max(1.0, self.samples / clients)
-        most = self.clip or math.sqrt(usual)
-        # Samples of many classes add up like √n in the sums, and like n along what all share.
-        return most**2 if kind == "mean" else most
-
-    def noise(self, kind: str, clients: int) -> Noise:
-        """Of one message of so many clients."""
-        return Noise.plan(
-            self.mu * math.sqrt(self.share(kind)),
-            SHARES[kind],
-            reach=self.reach(kind, clients),
-            clip=self.unit == "client",
-            colluding=self.colluding if self.trust == "secure-sum" else None,
-        )
-
-    def check_noise(self, kinds: Sequence[str], clients: int) -> None:
-        """Refuse ε and δ whose noise, of one of these messages, cannot be drawn."""
-        for kind in kinds:
-            try:
-                self.noise(kind, clients).check_room(clients)
-            except Abort as error:
-                raise Abort(
-                    error.code,
-                    f"epsilon: {self.epsilon:g} with δ = {self.delta:g} needs noise that cannot be "
-                    f"drawn for {clients} clients ({str(error).removesuffix(f' [{error.code}]')})",
-                ) from None
-
-    def signal(self, dimension: int, clients: int) -> float:
-        """How far the mean class's sum stands out of its noise."""
-        copies = clients if self.trust == "client" else 1
-        sigma = self.noise("sums", clients).sigma("sums") * math.sqrt(copies)
-        return self.samples / len(self.labels) / (sigma * math.sqrt(dimension))
-
-    def better_head(self, dimension: int, clients: int) -> str:
-        """Class means while their noise is large, ridge regression beyond; a rule of thumb."""
-        return "fed3r" if self.signal(dimension, clients) >= SIGNAL else "fedncm"
 
 
 @dataclass(frozen=True)
@@ -188,7 +59,7 @@ class Private:
     entropy: Entropy = secrets.token_bytes
 
     def __post_init__(self) -> None:
-        if not self.budget.mu:  # none was given: that of the plan, in memory
+        if not self.budget.mu and self.budget.path is None:  # none was given: that of the plan
             object.__setattr__(self, "budget", Budget(self.plan.mu))
 
     @property
@@ -207,19 +78,36 @@ class Private:
         kind = self._kind(step)
         names, arrays = tuple(chosen(self.clients, cohort)), dict(broadcast or {})
         extra = {key: step.params[key] for key in (EXTRACTOR,) if key in step.params}
-        ask = _Question(names, arrays, extra, self.plan.text)
+        ask = _Question(names, arrays | self._public(), extra, self.plan.text)
         if kind == "sums" and self.budget.charges.keys() & {ask.name("gram")}:
             kind = "gram"  # which has all that is asked for: post-processing is free
-        self._check((*["mean"] * self.plan.mean, kind), ask)
-        mean = self._released("mean", ask) if self.plan.mean else None
-        if mean is not None:
-            ask = replace(ask, broadcast={**arrays, "direction": _direction(mean.statistic)})
-        found = self._released(kind, ask)
-        release = replace(found.statistic, direction=ask.broadcast.get("direction"))
-        said = self._statement(kind, release, mean, len(names))
-        release = replace(release, statement=asdict(said))
-        up, down = (sum(getattr(a, w) for a in (mean, found) if a) for w in ("up", "down"))
-        return Answer(found.clients, release, up, down)
+        kinds = self.plan.messages(kind)
+        self._check(kinds, ask)
+        answers: dict[str, Answer] = {}
+        for each in kinds:
+            answers[each] = self._released(each, ask)
+            ask = ask.with_arrays(_told(each, answers[each].statistic, ask))
+        release = self._together(kind, answers, ask)
+        said = self._statement(kind, release, answers, len(names))
+        up, down = (sum(getattr(a, way) for a in answers.values()) for way in ("up", "down"))
+        return Answer(answers[kind].clients, replace(release, statement=asdict(said)), up, down)
+
+    def _public(self) -> dict[str, NDArray[Any]]:
+        """What clients are told of public data."""
+        given = {"direction": self.plan.direction, "projection": self.plan.projection}
+        return {name: np.asarray(array) for name, array in given.items() if array is not None}
+
+    def _together(self, kind: str, answers: dict[str, Answer], ask: _Question) -> NoisySums:
+        """The sums of this kind, with what the other messages say of them."""
+        release: NoisySums = answers[kind].statistic
+        classes, last = len(self.plan.labels), answers.get("residual")
+        corrected = None if last is None else correction(last.statistic, classes)
+        return replace(
+            release,
+            direction=ask.broadcast.get("direction"),
+            projection=ask.broadcast.get("projection"),
+            correction=corrected,
+        )
 
     def _check(self, kinds: Sequence[str], ask: _Question) -> None:
         """Refuse, before anybody is asked, what could not be released to the end."""
@@ -244,7 +132,13 @@ class Private:
                 "ridge: expected a number with noisy sums, got 'gcv': their residual is none; "
                 "λ follows from the noise"
             )
-        return "gram" if step_kind("measure").answer_type(step) is Moments else "sums"
+        if step_kind("measure").answer_type(step) is not Moments:
+            return "sums"
+        if self.plan.residual:
+            raise HeadstartError(
+                f"residual: expected class means (fedncm), which it corrects, got {head}"
+            )
+        return "gram"
 
     def _released(self, kind: str, ask: _Question) -> Answer:
         """One message: from the budget where it was drawn before, else of the clients."""
@@ -293,14 +187,17 @@ class Private:
         return Answer(members, release, up, sum(answer.down for answer in answers))
 
     def _statement(
-        self, kind: str, release: NoisySums, mean: Answer | None, clients: int
+        self, kind: str, release: NoisySums, answers: dict[str, Answer], clients: int
     ) -> Statement:
         plan = self.plan
-        shares = {part: plan.share(kind) * share for part, share in SHARES[kind].items()}
-        sigmas = {part: release.sigma(part) for part in shares}
-        if mean is not None:
-            shares = {"mean": plan.share("mean"), **shares}
-            sigmas["mean"] = mean.statistic.sigma("sums")
+        shares: dict[str, float] = {}
+        for each in answers:  # of the others the one number that matters
+            own = SHARES[kind] if each == kind else {each: 1.0}
+            shares |= {part: plan.share(each) * share for part, share in own.items()}
+        sigmas = {
+            part: release.sigma(part) if part in SHARES[kind] else _sigma(answers[part])
+            for part in shares
+        }
         survivors = getattr(self.inner, "least_survivors", None)
         return Statement(
             plan.unit,
@@ -313,12 +210,16 @@ class Private:
             plan.samples,
             release.dimension,
             len(plan.labels),
-            1 + plan.mean,
+            len(answers),
             shares,
             sigmas,
-            plan.reach(kind, clients) if plan.unit == "client" else None,
+            None if plan.unit == "sample" else plan.reach(kind, clients),
             survivors - plan.colluding if plan.trust == "secure-sum" and survivors else None,
             release.digest(),
+            clients,
+            plan.rows,
+            tuple(self._public()),
+            self.entropy is not secrets.token_bytes,
         )
 
     def begin_training(self, name: str) -> None:
@@ -344,19 +245,33 @@ class _Question:
         """Of the request: the same for the same clients, extractor and promise."""
         asked = (sorted(self.cohort), sorted(self.extra.items()), self.plan)
         state = hashlib.sha256(repr(asked).encode())
-        for key in sorted(set(self.broadcast) - {"direction"}):
+        for key in sorted(set(self.broadcast) - {"direction", "projection", "weights"}):
             state.update(key.encode() + np.ascontiguousarray(self.broadcast[key]).tobytes())
         return f"{kind}-{state.hexdigest()[:32]}"
 
     def step(
         self, kind: str, plan: PrivacyPlan, noise: Noise | None = None
     ) -> tuple[Step, dict[str, NDArray[Any]]]:
-        most = {"samples": plan.samples, "clients": len(self.cohort), "dimension": plan.dimension}
-        step = unit_sums(kind, plan.labels, noise, most)
+        samples, clients = plan.samples * plan.rows, len(self.cohort)
+        most = {"samples": samples, "clients": clients, "dimension": plan.width}
+        image = plan.noise(kind, clients) if plan.unit == "image" else None
+        step = unit_sums(kind, plan.labels, noise, most, image)
         return replace(step, params={**step.params, **self.extra}), self.broadcast
 
+    def with_arrays(self, arrays: Arrays) -> _Question:
+        return replace(self, broadcast={**self.broadcast, **arrays})
 
-def _direction(mean: NoisySums) -> NDArray[np.float64]:
-    """p̂: where the noisy sum of all samples points."""
-    sums = mean.class_sums()[0]
-    return np.asarray(sums / max(float(np.linalg.norm(sums)), 1e-300))
+
+def _told(kind: str, release: NoisySums, ask: _Question) -> dict[str, NDArray[np.float64]]:
+    """What clients are told of a message before the next: p̂, or W₁."""
+    if kind == "mean":
+        sums = release.class_sums()[0]
+        return {"direction": sums / max(float(np.linalg.norm(sums)), 1e-300)}
+    if kind == "sums":
+        apart = replace(release, direction=ask.broadcast.get("direction"))
+        return {"weights": unit_weights(apart, release.class_sums())}
+    return {}
+
+
+def _sigma(answer: Answer) -> float:
+    return float(answer.statistic.sigma("sums"))

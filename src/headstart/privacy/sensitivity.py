@@ -9,6 +9,10 @@ counts the triangle beside the diagonal twice, ‖qqᵀ‖_F = ‖q‖² ≤ R²
 
 in deviations, and that is the μ of the release. So the numbers beside the diagonal of A take half
 the variance of those on it, for each of them stands for two.
+
+Where the unit is a client, its sums are scaled down until they move the total by μ at most. Where
+it is an image of many samples, these are shortened together, q ↦ trunc(t·q), until theirs do: what
+is sent are sums of samples as ever.
 """
 
 from __future__ import annotations
@@ -43,9 +47,12 @@ def unit_rows(
 ) -> NDArray[np.float64]:
     """Each row at unit length, without its part along `direction`, on the lattice of bound 1.
 
-    Rows of zeros stay zero. A row depends on itself and on the direction alone.
+    Rows of zeros stay zero, and those with a number that is none become zeros. A row depends on
+    itself and on the direction alone, whatever stands beside it.
     """
-    rows = _unit(np.asarray(features, np.float64))
+    rows = np.array(features, np.float64, order="C")
+    rows[~np.isfinite(rows).all(axis=1)] = 0.0
+    rows = _unit(rows)
     if direction is not None:
         rows = _unit(rows - np.einsum("nd,d->n", rows, direction)[:, None] * direction, _TINY)
     whole = np.trunc(LEVELS * rows).astype(np.int64)
@@ -64,6 +71,41 @@ def _unit(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
     return np.divide(rows, norms, out=rows, where=norms > 0)
 
 
+def along(features: NDArray[Any], columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Zᵀ ↦ QᵀZᵀ, a row at a time: a product of many would round each by what stands beside it."""
+    found = np.empty((len(features), columns.shape[1]))
+    row = np.empty(len(columns))
+    for at, given in enumerate(features):
+        row[:] = given
+        np.dot(row, columns, out=found[at])
+    return found
+
+
+def shortened(
+    rows: NDArray[np.float64], labels: NDArray[Any], images: NDArray[Any], noise: Noise
+) -> NDArray[np.float64]:
+    """Rows of `unit_rows`, those of an image multiplied by what lets it move the sums by μ.
+
+    `labels`: which row of the sums each is added to. Its count moves them too, by as many samples
+    as an image may have.
+    """
+    assert noise.rows is not None
+    out = rows.copy()
+    for image in np.unique(images):
+        own = np.flatnonzero(images == image)
+        if len(own) > noise.rows:
+            raise HeadstartError(
+                f"rows: expected images of at most {noise.rows} samples, got {len(own)}"
+            )
+        whole = np.rint(LEVELS * rows[own])
+        kept, scale, margin = whole, 1.0, _ABOVE
+        while (fits := noise.fitting(kept, labels[own])) < 1:
+            scale *= fits * max(0.0, 1 - margin)
+            kept, margin = np.trunc(scale * whole), 4 * margin  # truncated sums may be longer
+        out[own] = kept / LEVELS
+    return out
+
+
 def steps_of(part: str) -> int:
     """How far one sample of unit length reaches in a part, in steps of the lattice."""
     return LEVELS ** (2 if part == "gram" else 1)
@@ -76,20 +118,24 @@ class Noise:
     That of `gram` is the diagonal's. `mu`: how far one unit moves the sum; where the unit is a
     client (`clip`), its numbers are scaled down until it does. `colluding`: of the members of a
     masked group, how many may tell the server their share of the noise; None: not in shares.
+    `rows`: where the unit is an image, the most samples of one; they are `shortened`.
     """
 
     variances: Mapping[str, int]
     mu: float
     clip: bool = False
     colluding: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         known = {"counts", "sums"} <= set(self.variances) <= {"counts", "sums", "gram"}
         if not known or not 0 < self.mu < math.inf:
             raise Abort("noise", "noise: expected variances of counts, sums and perhaps gram")
         for part, variance in self.variances.items():
-            if not isinstance(variance, int) or variance < LEAST:
+            if type(variance) is not int or variance < LEAST:
                 raise Abort("noise", f"{part}: expected a variance from {LEAST}, got {variance!r}")
+        if self.rows is not None and not self.room > 0:
+            raise Abort("noise", f"counts: expected noise for images of {self.rows} samples")
 
     @classmethod
     def plan(
@@ -100,23 +146,49 @@ class Noise:
         reach: float = 1.0,
         clip: bool = False,
         colluding: int | None = None,
+        rows: int | None = None,
     ) -> Noise:
         """Of a release of this μ, whose square the parts share.
 
-        `reach`: what a unit may count for, in samples.
+        `reach`: what a unit may count for, in samples. All samples of an image are counted.
         """
+        most = {part: float(rows if rows and part == "counts" else reach) for part in shares}
         variances = {
-            part: math.ceil((steps_of(part) * reach) ** 2 / (share * mu**2) * (1 + _ROUNDED)) + LOST
+            part: math.ceil((steps_of(part) * most[part]) ** 2 / (share * mu**2) * (1 + _ROUNDED))
+            + LOST
             for part, share in shares.items()
         }
-        return cls(variances, mu, clip, colluding)
+        return cls(variances, mu, clip, colluding, rows)
 
     @property
     def unit_mu(self) -> float:
         """How far one unit really moves the sum, by the variances: what a client checks."""
-        if self.clip:
+        if self.clip or self.rows is not None:
             return self.mu
         return math.sqrt(sum(steps_of(p) ** 2 / (v - LOST) for p, v in self.variances.items()))
+
+    @property
+    def room(self) -> float:
+        """What the count of an image leaves to its other sums of μ²; 0 if that takes all."""
+        counted = (LEVELS * (self.rows or 1)) ** 2 / (self.variances["counts"] - LOST)
+        return max(0.0, self.mu**2 - counted) * (1 - _ABOVE)
+
+    def fitting(self, whole: NDArray[np.float64], labels: NDArray[Any]) -> float:
+        """The t ≤ 1 by which an image's samples (whole numbers) are to be multiplied.
+
+        Of t·q B has t times as much and A t²: t²·b + t⁴·a is to be the room that there is.
+        """
+        b = sum(
+            float((whole[labels == label].sum(axis=0) ** 2).sum()) for label in np.unique(labels)
+        ) / (self.variances["sums"] - LOST)
+        a = 0.0
+        if "gram" in self.variances:  # ‖QᵀQ‖ = ‖QQᵀ‖: the smaller of the two
+            wide = whole.shape[1] > len(whole)
+            product = whole @ whole.T if wide else whole.T @ whole
+            a = float((product**2).sum()) / (self.variances["gram"] - LOST)
+        if b + a <= self.room:
+            return 1.0
+        return math.sqrt(2 * self.room / (b + math.sqrt(b * b + 4 * a * self.room)))
 
     def sigma(self, part: str) -> float:
         """The deviation in the features' own units."""
@@ -202,17 +274,19 @@ class Noise:
 
     def to_plain(self) -> dict[str, Any]:
         plain = {"variances": dict(self.variances), "mu": self.mu, "clip": self.clip}
-        return plain | ({} if self.colluding is None else {"colluding": self.colluding})
+        some = {"colluding": self.colluding, "rows": self.rows}
+        return plain | {name: value for name, value in some.items() if value is not None}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Noise:
         """The inverse of `to_plain`; refused when it is something else."""
         try:
             variances = {str(part): value for part, value in plain["variances"].items()}
-            colluding = plain.get("colluding")
-            if colluding is not None and (type(colluding) is not int or colluding < 0):
-                raise ValueError(colluding)
-            return cls(variances, float(plain["mu"]), bool(plain["clip"]), colluding)
+            colluding, rows = plain.get("colluding"), plain.get("rows")
+            for number, least in ((colluding, 0), (rows, 1)):
+                if number is not None and (type(number) is not int or number < least):
+                    raise ValueError(number)
+            return cls(variances, float(plain["mu"]), bool(plain["clip"]), colluding, rows)
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             if isinstance(error, WireError):
                 raise

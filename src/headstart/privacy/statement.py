@@ -21,7 +21,8 @@ NOT_COVERED = (
     "features, files and messages outside the release",
     "the extractor, if it was trained on these samples",
 )
-_PERSONS = "persons with more than one sample: ε is that of one sample, not of all of theirs"
+_PERSONS = "persons with more than one {unit}: ε is that of one {unit}, not of all of theirs"
+_GIVEN = {"direction": "mean of public data", "projection": "projection of public data"}
 HARDLY = 20.0  # an ε above it promises hardly anything
 
 
@@ -42,9 +43,13 @@ class Statement:
     messages: int
     shares: dict[str, float] = field(default_factory=dict)
     sigmas: dict[str, float] = field(default_factory=dict)
-    clip: float | None = None
+    clip: float | None = None  # what a client, or an image, counts for
     honest: int | None = None  # members of each group that must be, in a secure sum
     digest: str = ""  # of the noisy numbers
+    clients: int | None = None  # asked; None: of an older release, which did not say
+    rows: int = 1  # samples of an image, at most
+    given: tuple[str, ...] = ()  # arrays of public data: direction, projection
+    seeded: bool = False
 
     @property
     def neighbours(self) -> str:
@@ -57,20 +62,34 @@ class Statement:
 
     @property
     def public(self) -> str:
+        planned = f"{self.samples} planned samples"
+        if self.unit == "image":
+            planned = f"{self.samples} planned images of at most {self.rows} samples"
+        clients = "" if self.clients is None else f"{self.clients} clients, "
+        given = "".join(f"the {_GIVEN[name]}, " for name in self.given)
         return (
-            f"taken as public: {self.samples} planned samples, dimension {self.dimension}, the "
-            f"list of {self.classes} classes, the extractor, the shares and the lattice"
+            f"taken as public: {planned}, {clients}dimension {self.dimension}, the list of "
+            f"{self.classes} classes, {given}the extractor, the shares and the lattice"
         )
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        return (*NOT_COVERED, *([_PERSONS] if self.unit == "sample" else []))
+        own = _PERSONS.format(unit=self.unit)
+        return (*NOT_COVERED, *([] if self.unit == "client" else [own]))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        if self.epsilon <= HARDLY:
-            return ()
-        return (f"ε = {self.epsilon:g} is above {HARDLY:g}: hardly a promise",)
+        found = []
+        if self.seeded:
+            found.append("not private: seeded noise")
+        if self.epsilon > HARDLY:
+            found.append(f"ε = {self.epsilon:g} is above {HARDLY:g}: hardly a promise")
+        if self.delta > 1 / self.samples:
+            found.append(
+                f"δ = {self.delta:g} is above 1/{self.samples}: to publish one {self.unit} whole "
+                "would be as private"
+            )
+        return tuple(found)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -79,7 +98,10 @@ class Statement:
             f"{part} {100 * share:.3g}% (σ = {self.sigmas[part]:.4g})"
             for part, share in self.shares.items()
         )
-        clip = "" if self.clip is None else f"; a client counts for {self.clip:.4g} samples at most"
+        clip = ""
+        if self.clip is not None:
+            clip = f"; each {self.unit} counts for {self.clip:.4g} samples at most"
+        messages = f"{self.messages} message{'s' * (self.messages > 1)}"
         return (
             ("Unit", self.unit),
             ("Neighbours", self.neighbours),
@@ -87,7 +109,7 @@ class Statement:
             ("Spent so far", f"ε = {self.spent_epsilon:.4g} (μ = {self.spent_mu:.4g})"),
             ("Trust", f"{self.trust}. {self.holds}"),
             ("Public", self.public),
-            ("Shares of μ² and noise", f"{noise}, in {self.messages} messages{clip}"),
+            ("Shares of μ² and noise", f"{noise}, in {messages}{clip}"),
             ("Not covered", "; ".join(self.not_covered)),
             *(("Warning", text) for text in self.warnings),
         )
@@ -98,4 +120,4 @@ class Statement:
     @classmethod
     def of_plain(cls, plain: Any) -> Statement:
         """From the plain values that travel with a head."""
-        return cls(**plain)
+        return cls(**{**plain, "given": tuple(plain.get("given", ()))})

@@ -13,20 +13,31 @@ from typing import Any
 
 import numpy as np
 
+from headstart.data.samples import Positions, images_of, pieces
 from headstart.errors import StepRefusedError
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
 from headstart.privacy.layout import Layout
 from headstart.privacy.noise import REACH
-from headstart.privacy.sensitivity import BOUND, Noise, check_classes, steps_of, unit_rows
-from headstart.statistics.base import Summable
+from headstart.privacy.residual import residual_sums
+from headstart.privacy.sensitivity import (
+    BOUND,
+    Noise,
+    along,
+    check_classes,
+    shortened,
+    steps_of,
+    unit_rows,
+)
+from headstart.statistics.base import Summable, total
 from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.exact import MOST_SAMPLES, Lattice
 from headstart.statistics.moments import Moments
 from headstart.statistics.noisy import NoisySums
 from headstart.statistics.wire import Limits
 
+ONE_ROW = ("mean", "residual")  # kinds whose sum is one vector
 ROOM = 2**62  # of a sum with its noise
 _ROUNDED = 1e-9  # more than the rounding of a norm
 
@@ -36,22 +47,25 @@ def unit_sums(
     classes: Any,
     noise: Noise | None = None,
     most: Mapping[str, int | None] | None = None,
+    image: Noise | None = None,
 ) -> Step:
-    """Ask for the sum of all samples (`mean`), the sums of classes (`sums`), or these and A
-    (`gram`); with `noise`, clients add it.
+    """Ask for the sum of all samples (`mean`), the sums of classes (`sums`), these and A (`gram`),
+    or what class means leave unexplained (`residual`); with `noise`, clients add it.
 
     `most`: the samples that are planned, the clients asked and the dimension, by which answers are
-    checked.
+    checked. `image`: the noise in which the samples of an image must hide together.
     """
     params: dict[str, Any] = {"kind": kind, "classes": np.asarray(classes).tolist()}
     params |= {name: value for name, value in (most or {}).items() if value is not None}
-    return Step("unit-sums", params | ({"noise": noise.to_plain()} if noise else {}))
+    given = {"noise": noise, "image": image}
+    plain = {name: value.to_plain() for name, value in given.items() if value is not None}
+    return Step("unit-sums", params | plain)
 
 
 def rows_of(params: Mapping[str, Any]) -> Labels:
     """The classes that the answer has rows for: all, or one that stands for all."""
     classes = np.unique(as_labels(params["classes"], "classes"))
-    return classes[:1] if params["kind"] == "mean" else classes
+    return classes[:1] if params["kind"] in ONE_ROW else classes
 
 
 def without_noise(step: Step) -> tuple[Step, Noise | None]:
@@ -77,7 +91,9 @@ def _summed(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     classes, noisy = rows_of(params), _answer(params) is NoisySums
     noise = Noise.from_plain(params["noise"]) if noisy else None
     dimension = params.get("dimension")
-    if "direction" in broadcast:
+    if "weights" in broadcast:
+        dimension = broadcast["weights"].size
+    elif "direction" in broadcast:
         dimension = len(broadcast["direction"])
 
     def check(statistic: Any, limits: Limits, clients: int) -> None:
@@ -105,7 +121,8 @@ def _check_noisy(
     """
     if not np.array_equal(found.classes, classes):
         raise broken("expected sums of all agreed classes")
-    if set(found.tables) != set(noise.variances) or found.direction is not None:
+    given = (found.direction, found.projection, found.correction)
+    if set(found.tables) != set(noise.variances) or any(array is not None for array in given):
         raise broken(f"expected the tables of {params['kind']!r}, got others")
     planned, asked = int(params.get("samples", MOST_SAMPLES)), int(params.get("clients", 1))
     for part, variance in noise.variances.items():
@@ -133,6 +150,27 @@ def _check_lengths(found: Moments | ClassSums) -> None:
         raise broken("expected sums of samples of unit length, got longer ones")
 
 
+def _part(
+    client: ClientData, at: Positions, params: Mapping[str, Any], broadcast: Arrays
+) -> Summable:
+    """The sums of some of the samples; of images, of whole ones."""
+    features, labels = client.samples.read(at)
+    agreed = np.unique(as_labels(params["classes"], "classes"))
+    check_classes(labels, agreed)
+    if "projection" in broadcast:
+        features = along(features, broadcast["projection"])
+    rows = unit_rows(features, broadcast.get("direction"))
+    if params["kind"] == "residual":
+        return residual_sums(rows, labels, agreed, broadcast["weights"])
+    if params["kind"] == "mean":
+        labels = np.repeat(agreed[:1], len(rows))
+    if "image" in params:
+        noise = Noise.from_plain(params["image"])
+        rows = shortened(rows, labels, images_of(client.samples)[at], noise)
+    kind = Moments if params["kind"] == "gram" else ClassSums
+    return kind.measure(rows, labels, exact=True, bound=BOUND, secret=client.secret)
+
+
 @register_step(
     "unit-sums",
     _answer,
@@ -141,14 +179,9 @@ def _check_lengths(found: Moments | ClassSums) -> None:
     budget="measure",
 )
 def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    features, labels = client.samples.read()
-    check_classes(labels, as_labels(params["classes"], "classes"))
-    rows = unit_rows(features, broadcast.get("direction"))
+    parts = [_part(client, at, params, broadcast) for at in pieces(client.samples)]
+    exact = parts[0] if len(parts) == 1 else total(parts)
     classes = rows_of(params)
-    if params["kind"] == "mean":
-        labels = np.repeat(classes, len(rows))
-    kind = Moments if params["kind"] == "gram" else ClassSums
-    exact = kind.measure(rows, labels, exact=True, bound=BOUND, secret=client.secret)
     if "noise" not in params:
         return exact
     noise = Noise.from_plain(params["noise"])

@@ -109,7 +109,7 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
     seen = np.ma.masked_less_equal(shown, 0)
     image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **style)
     bar = axis.colour_bar(figure, axes, image, "samples")
-    axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, room=1.0)
+    axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, margin=1.0)
     axis.bare(axes)
     names = [name(label, 14) for label in run.data.classes]
     axis.ticks(axes.yaxis, names if len(names) == classes <= LABELLED else [])
@@ -132,7 +132,7 @@ def client_bytes(figure: Figure, run: SeedResult) -> str:
         axes.fill_between(share, measured, formula, color=blue, alpha=0.1, linewidth=0)
         axes.plot(share, formula, color=orange, ls=(0, (4, 2)), label="the paper's formula")
     axes.plot(share, measured, color=blue, lw=2.2, label="measured")
-    axis.log_ticks(axes, "y", np.r_[measured, formula], round_size, room=1.5)
+    axis.log_ticks(axes, "y", np.r_[measured, formula], round_size, margin=1.5)
     axes.set_xlim(0, 1)
     axis.percents(axes.xaxis)
     axes.set_xlabel("share of clients, smallest upload first")
@@ -157,10 +157,10 @@ def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
     for entry, x, y in shown:
         look = {"fmt": _MARKS[entry.at % len(_MARKS)], "color": axis.line(entry.at)["color"]}
         axes.errorbar(x, y, y.std or 0.0, markersize=8, label=name(entry.legend, 30), **look)
-    axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, room=2.0)
+    axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, margin=2.0)
     heights = [y for *_, y in shown]
-    room = max(0.18 * (max(heights) - min(heights)), 0.01)
-    axes.set_ylim(min(heights) - room, max(heights) + room)
+    margin = max(0.18 * (max(heights) - min(heights)), 0.01)
+    axes.set_ylim(min(heights) - margin, max(heights) + margin)
     axis.percents(axes.yaxis)
     axes.set_xlabel("mean bytes up per client (log scale)")
     axes.set_ylabel("test accuracy")
@@ -197,7 +197,7 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
     lower.set_ylim(bottom=0)
     if scores.min() > 0 and scores.max() > 10 * scores.min():
         axis.log_ticks(upper, "y", scores, short)
-    axis.log_ticks(lower, "x", ridges, power, room=1.0)
+    axis.log_ticks(lower, "x", ridges, power, margin=1.0)
     used = head.solved.get("ridge") or path.best
     same = math.isclose(path.best, used, rel_tol=1e-6)
     marks: list[tuple[float, str, dict[str, Any]]] = [

@@ -24,6 +24,7 @@ from headstart.statistics.wire import CLASSES, Arrays, Field, Limits, Schema
 Array = NDArray[Any]
 _MOST = 2**62
 _PARTS = ("counts", "sums", "gram")
+_GIVEN = ("direction", "projection", "correction")
 _SCHEMA: dict[str, Schema] = {
     "noisy-sums": {
         "dimension": Field(("I64",), ()),
@@ -33,6 +34,8 @@ _SCHEMA: dict[str, Schema] = {
         "gram": Field(("I64",), ("t",), optional=True),
         "variances": Field(("F64",), ("p",)),
         "direction": Field(("F64",), ("d",), optional=True),
+        "projection": Field(("F64",), ("D", "d"), optional=True),
+        "correction": Field(("F64",), ("C", "d"), optional=True),
     }
 }
 
@@ -41,8 +44,9 @@ _SCHEMA: dict[str, Schema] = {
 class NoisySums:
     """Counts, class sums and perhaps A (its upper triangle), each with noise of a known variance.
 
-    `direction`: what was taken out of every feature first. `statement`: what is promised, as plain
-    values; it does not travel.
+    `direction`: what was taken out of every feature first. `projection`: the columns (D×d) along
+    which features were taken before that. `correction`: what a later message adds to the class
+    means at unit length. `statement`: what is promised, as plain values; it does not travel.
     """
 
     dimension: int
@@ -50,6 +54,8 @@ class NoisySums:
     tables: Mapping[str, Array]
     variances: Mapping[str, float]  # of each table, in steps; of A that of the diagonal
     direction: NDArray[np.float64] | None = None
+    projection: NDArray[np.float64] | None = None
+    correction: NDArray[np.float64] | None = None
     statement: Mapping[str, Any] = field(default_factory=dict)
 
     is_sum: ClassVar[bool] = True
@@ -112,7 +118,8 @@ class NoisySums:
             "variances": np.array([self.variances[p] for p in _PARTS if p in self.variances]),
             **self.tables,
         }
-        return arrays if self.direction is None else {**arrays, "direction": self.direction}
+        given = {name: getattr(self, name) for name in _GIVEN}
+        return arrays | {name: array for name, array in given.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, limits: Limits | None = None) -> Self:
@@ -126,8 +133,8 @@ class NoisySums:
         if len(variances) != len(tables) or not (variances > 0).all():
             raise WireError("shape", f"variances: expected {len(tables)} above 0")
         by_table = dict(zip(tables, variances.tolist(), strict=True))
-        direction = arrays.get("direction")
-        return cls(dimension, classes, tables, by_table, direction)
+        direction, projection, corrected = (arrays.get(name) for name in _GIVEN)
+        return cls(dimension, classes, tables, by_table, direction, projection, corrected)
 
     def to_bytes(self, precision: str | None = None) -> bytes:
         """The message: whole numbers, whatever the precision of other statistics."""
@@ -158,7 +165,7 @@ def _sum(left: NoisySums, right: NoisySums) -> NoisySums:
         left.dimension == right.dimension
         and np.array_equal(left.classes, right.classes)
         and set(left.tables) == set(right.tables)
-        and _alike(left.direction, right.direction)
+        and all(_alike(getattr(left, name), getattr(right, name)) for name in _GIVEN)
     )
     if not same:
         raise DataError("noisy sums: expected those of one release: the same parts and classes")
