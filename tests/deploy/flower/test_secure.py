@@ -14,8 +14,9 @@ from headstart.deploy import failpoints
 from headstart.deploy.ledger import Ledger
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
 
-from .fake_grid import digest
+from .fake_grid import digest, solved
 from .masked_runs import Hostile, known, members, run
 
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
@@ -73,6 +74,8 @@ def test_the_masked_total_is_the_simulators_and_the_server_holds_the_sum_alone(
     result = run(nodes, tmp_path, **told)
     assert result.head.digest == digest(clients)
     assert not result.failures
+    head = solved(Simulator(clients))  # whose losses were seen one by one
+    assert result.head.temperature == pytest.approx(head.temperature, rel=1e-6)
     with Ledger.open(tmp_path / "ledger", write=False) as ledger:
         (entry,) = ledger.entries()
         assert sorted(entry.clients) == sorted(clients)
