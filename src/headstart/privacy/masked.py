@@ -376,7 +376,9 @@ class Masked:
 
         def ask(stage: str, asked: Mapping[str, bytes]) -> Iterator[tuple[str, bytes | WireError]]:
             self.told(stage, tuple(asked))
-            yield from inner.stage(question.whole, question.broadcast, sent, asked, terms.threshold)
+            # Of those who are not there at the beginning a group needs none: it is planned anew.
+            enough = self.policy.group if stage == "advertise" else terms.threshold
+            yield from inner.stage(question.whole, question.broadcast, sent, asked, enough)
 
         every, once = broadcast_bytes(question.step, question.broadcast)
         return terms, ask, len(group) * (every + once + len(sent)), empty

@@ -11,6 +11,7 @@ import pytest
 
 from headstart.data.samples import ArraySamples
 from headstart.deploy import failpoints
+from headstart.deploy.forgetting import forget
 from headstart.deploy.ledger import Ledger
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import ClientData
@@ -154,6 +155,20 @@ def test_small_clients_may_join_a_sum(experiment, tmp_path):
     assert run(nodes, tmp_path, **told).head.digest == digest(few)
     with pytest.raises(DataError, match="fewer than 10"):
         run(nodes, tmp_path, **{**told, "secure": False, "ledger": str(tmp_path / "plain")})
+
+
+def test_a_forgotten_member_takes_its_groups_sum_along_and_its_name_is_in_no_file(
+    clients, tmp_path
+):
+    nodes, told = members(clients, tmp_path)
+    run(nodes, tmp_path, **told)
+    forgotten = forget(tmp_path / "ledger", nodes[0].name)
+    assert forgotten.members == 0
+    for path in (tmp_path / "ledger").rglob("*"):
+        if path.is_file():
+            assert nodes[0].name.encode() not in path.read_bytes(), path
+    with pytest.raises(DataError, match="expected at least 3 nodes for a sum, got 0"):
+        run(nodes, tmp_path, **{**told, "wanted": 4})
 
 
 # -- what is refused before anybody is asked -------------------------------------------------------
