@@ -275,6 +275,11 @@ class SeedResult:
     def __repr__(self) -> str:
         return f"<SeedResult {self.pipeline}, seed {self.seed}: {_ends(self)}>"
 
+    def pixel_scores(self, test: str, inference: str | None = None) -> PixelScores | None:
+        """Of a dense network; without an inference, by the one that its curve is of."""
+        rows = (row for row in self.pixels if row.test == test)
+        return next((row for row in rows if inference in (None, row.inference)), None)
+
     @property
     def personal_accuracy(self) -> float | None:
         """Of the models the pipeline ends with, on the clients' own test parts."""
@@ -473,6 +478,11 @@ class RunResult:
         return self.over_seeds(lambda run: run.accuracy)
 
     @property
+    def mean_iou(self) -> Estimate | None:
+        """Of scenes: over the classes of all test pixels."""
+        return self.over_seeds(lambda run: run.mean_iou)
+
+    @property
     def personal_accuracy(self) -> Estimate | None:
         """Of the clients' own models on their own test parts, weighted by test samples."""
         return self.over_seeds(lambda run: run.personal_accuracy)
@@ -545,6 +555,7 @@ def seed_rows(runs: Iterable[SeedResult]) -> list[Row]:
             "seed": run.seed,
             "accuracy": run.accuracy,
             "balanced_accuracy": run.balanced_accuracy,
+            "mean_iou": run.mean_iou,
             "personal_before": run.personal.weighted("global") if run.personal else None,
             "personal_after": run.personal_accuracy,
             "bytes_up": run.curve[-1].up,
