@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison clean
+.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison bench-watch bench-segment clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,8 +52,9 @@ lint: $(VENV)/.all ## ruff, mypy and the one-way flow of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/.all ## speed, bytes and memory next to the raw limits and peers
+bench: $(VENV)/.all ## speed, bytes, memory and start-up next to the raw limits and peers
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/startup.py
 
 bench-text: $(VENV)/.all ## the heads on sentences: BANKING77 and CLINC150 over 100 clients
 	$(BIN)/python benchmarks/text.py
@@ -72,8 +73,14 @@ bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next t
 	$(BIN)/python benchmarks/secure.py
 	$(BIN)/python benchmarks/flower_rounds.py
 
+bench-segment: $(VENV)/.all ## heads over pixels on CamVid: the bars, and how far a closed form goes
+	$(BIN)/python benchmarks/segment.py
+
 bench-poison: $(VENV)/.all ## one bad client in a hundred, at every cap: messages next to the worst legal samples
 	$(BIN)/python benchmarks/poison.py
+
+bench-watch: $(VENV)/.all ## a run with its page and without events; CPU per event of 10,000 and of 100
+	$(BIN)/python benchmarks/watch.py
 
 bench-features: $(VENV)/.all ## images/s next to torch eager and raw onnxruntime
 	$(BIN)/python benchmarks/features.py

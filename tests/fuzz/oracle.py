@@ -217,7 +217,7 @@ def _sums(arrays: dict[str, Any], bound: float | None, norm: float | None) -> st
 
 
 def _means(arrays: dict[str, Any], bound: float | None, norm: float | None) -> str:
-    means, _ = _rows(arrays, "means", len(arrays["counts"]))
+    means, half = _rows(arrays, "means", len(arrays["counts"]))
     exact = "bound" in arrays
     if not (arrays["counts"] > 0).all():
         return "a mean of no samples"
@@ -227,8 +227,9 @@ def _means(arrays: dict[str, Any], bound: float | None, norm: float | None) -> s
     d = int(arrays["dimension"])
     room = d**0.5 * float(arrays["bound"]) / LEVELS / 2 if exact else 0.0
     if norm is not None:
-        for row in means:
-            if float(sum(x * x for x in row)) ** 0.5 > (norm + room) * (1 + BOUND):
+        for row, h in zip(means, half, strict=True):
+            most = (norm + room) * (1 + BOUND) + h * d**0.5
+            if float(sum(x * x for x in row)) ** 0.5 > most:
                 return "norm of a mean"
     return ""
 

@@ -1,6 +1,9 @@
 """The structured attacker in small, and that its oracle sees what it should."""
 
 import attacker
+import numpy as np
+import pytest
+from oracle import why_impossible
 
 from headstart.statistics.wire import OWN
 
@@ -17,6 +20,16 @@ def test_honest_messages_are_let_in_and_possible():
     figures = attacker.attack(1_500, seed=8, lies=())
     assert figures.accepted == figures.messages
     assert figures.impossible == []
+
+
+@pytest.mark.parametrize("precision", attacker.PRECISIONS)
+def test_means_of_the_largest_norm_may_be_rounded_and_no_longer(precision):
+    head, norm = attacker.HEADS["means"], attacker.NORM
+    row = np.full((1, 3), norm / 3**0.5 * 0.9985)  # the last number of an int8 row is rounded up
+    row[0, 0] *= 1.0025
+    for factor, possible in ((1.0, True), (1.02, False)):
+        message = head.measure(row * factor, [0]).to_bytes(precision)
+        assert (why_impossible(message, 4.0, norm) == "") == possible
 
 
 def test_the_oracle_sees_what_a_careless_receiver_lets_in(monkeypatch):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headstart.gradient.losses import Seen
+from headstart.gradient.losses import Outputs
 from headstart.gradient.models import Batch, Model, Spec
 from headstart.gradient.objectives import LOSSES
 from headstart.gradient.product import Product, onto, whole
@@ -25,7 +25,7 @@ def test_a_slope_is_that_of_the_value(loss, masked):
     labels = torch.where(mask.isinf()[:, 0].gather(1, batch.y), torch.ones_like(batch.y), batch.y)
     weight = params_of()["head.weight"].transpose(1, 2)
     logits = (batch.x @ weight + mask).requires_grad_()
-    seen = Seen(batch.x, logits, weight.transpose(1, 2), labels, batch.weights)
+    seen = Outputs(batch.x, logits, weight.transpose(1, 2), labels, batch.weights)
     LOSSES[loss].value(seen, Term(loss)).backward()
     slope = LOSSES[loss].slope(logits.detach(), labels, batch.weights)
     torch.testing.assert_close(slope, logits.grad, rtol=1e-5, atol=1e-6)

@@ -111,7 +111,7 @@ def trained_at_home(own, who, params, epochs, *, oll=False, pull=0.0):
 
 def stages(monkeypatch, job, home, data, params, **how):
     """The models that are tested, by client and test."""
-    found, hits = {}, local_.Tested.hits
+    found, hits = {}, local_.TestParts.hits
 
     def watched(self, job, own, mask):
         who = next(w for w, c in data.items() if c.test.features is self.own.features)
@@ -119,7 +119,7 @@ def stages(monkeypatch, job, home, data, params, **how):
         found.setdefault(who, []).append(model)
         return hits(self, job, own, mask)
 
-    monkeypatch.setattr(local_.Tested, "hits", watched)
+    monkeypatch.setattr(local_.TestParts, "hits", watched)
     asked(job, home, data, params, **how)
     return found
 

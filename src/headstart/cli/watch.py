@@ -57,12 +57,12 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
     from headstart import optional
 
     optional.check("live", "watch")
-    words = [sys.executable, "-m", "headstart", "watch", "--wait", "--open", str(folder)]
-    page = subprocess.Popen(words)
+    command = [sys.executable, "-m", "headstart", "watch", "--wait", "--open", str(folder)]
+    page = subprocess.Popen(command)
     try:
         yield
         with suppress(KeyboardInterrupt):
-            err.print("the page stays until Ctrl-C", highlight=False)
+            err().print("the page stays until Ctrl-C", highlight=False)
             page.wait()
     finally:
         page.terminate()

@@ -65,7 +65,7 @@ def share_class(amount: int, clients: int, alpha: float, rng: np.random.Generato
 
 
 def locate(weights: Floats, marks: Floats) -> Ints:
-    """Which of the intervals of these lengths, laid end to end over [0, 1), holds each mark."""
+    """Which of the intervals of these sizes, laid end to end over [0, 1), holds each mark."""
     ends = np.cumsum(weights)
     places = np.searchsorted(ends, marks * ends[-1], side="right").astype(np.int64)
     return np.asarray(np.minimum(places, len(ends) - 1))

@@ -170,7 +170,7 @@ def _meta_member(archive: zipfile.ZipFile, path: Path) -> bytes:
         raise DataError(f"{path}:{META}: cannot be decompressed: {error}") from error
 
 
-# --- Told by paths
+# --- Labels from paths
 
 
 def _laid_out(
@@ -214,7 +214,7 @@ def as_test(splits: Sequence[str], where: str, *, both: bool = False) -> Mask | 
     return np.array([word != "train" for word in names], dtype=np.bool_)
 
 
-# --- Told by meta.csv
+# --- Labels from meta.csv
 
 
 @dataclass(frozen=True)

@@ -367,14 +367,14 @@ def matched(
     held = as_labels(test_labels)
     order = checks.generator(seed).permutation(len(held))
     pools = [order[held[order] == label] for label in classes]
-    room = np.array([len(pool) for pool in pools], dtype=np.int64)
+    free = np.array([len(pool) for pool in pools], dtype=np.int64)
     used = np.zeros(len(classes), dtype=np.int64)
     splits = []
     for client_counts in counts:
         wanted = max(1, round(len(held) * int(client_counts.sum()) / max(1, int(counts.sum()))))
-        mix = np.where(room > 0, client_counts, 0)
-        part = np.minimum(apportion.apportion(wanted, mix, 0), room) if mix.any() else 0 * room
-        at = [pools[c][(used[c] + np.arange(part[c])) % room[c]] for c in np.flatnonzero(part)]
+        mix = np.where(free > 0, client_counts, 0)
+        part = np.minimum(apportion.apportion(wanted, mix, 0), free) if mix.any() else 0 * free
+        at = [pools[c][(used[c] + np.arange(part[c])) % free[c]] for c in np.flatnonzero(part)]
         used += part
         splits.append(np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *at])))
     return tuple(splits)

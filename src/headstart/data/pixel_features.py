@@ -1,4 +1,4 @@
-"""What a later head over pixels is told of the scores of an earlier one, and random features.
+"""What a later head over pixels receives of the scores of an earlier one, and random features.
 
 A cell knows its own features; its neighbours' classes are in the scores that an earlier head gives
 them. All of it is a map of one image alone, so moments of it are sums as before, and a head over

@@ -45,6 +45,7 @@ CODES = {
     "unreadable": "something went wrong while it was read, such as memory that ran out",
     "budget": "a client's own refusal: so many questions about its samples are enough",
     "train": "a client's own refusal: nobody agreed that this part trains",
+    "agreement": "a client's own refusal: not what it agreed to when it joined",
     "promise": "an answer that its step did not promise",
     **wire.CODES,
 }
@@ -159,20 +160,12 @@ class Contract:
 
     def check_classes(self, classes: Labels) -> None:
         """Refuse labels of another kind than the agreed one, or a class that is not on the list."""
-        if len(classes) and kind_of(classes) != self.labels:
-            raise UploadRejected(
-                "labels", f"labels: expected {KINDS[self.labels]}, as agreed, got the other kind"
-            )
-        strange = classes[~np.isin(classes, self._listed)] if self.class_list else classes[:0]
-        if len(strange):
-            raise UploadRejected(
-                "unagreed", f"labels: expected classes of the agreed list, got {strange[0]!r:.80}"
-            )
+        check_classes(classes, self.labels, self._listed)
 
     def same_features(self, extractor: Mapping[str, Any] | None) -> bool:
         """Whether this is the agreed extractor: the same network on the same weights, whatever its
         file is called."""
-        return _identity(extractor) == _identity(self.extractor)
+        return identity(extractor) == identity(self.extractor)
 
     def cap(self, who: Who) -> int:
         """The most samples of a client, or of a group together."""
@@ -208,7 +201,21 @@ def kind_of(classes: Labels) -> str:
     return "text" if classes.dtype.kind == "U" else "integer"
 
 
-def _identity(extractor: Mapping[str, Any] | None) -> Any:
+def check_classes(classes: Labels, kind: str, listed: Labels) -> None:
+    """Refuse labels of another kind, or a class that is not listed (nothing listed: any)."""
+    if len(classes) and kind_of(classes) != kind:
+        raise UploadRejected(
+            "labels", f"labels: expected {KINDS[kind]}, as agreed, got the other kind"
+        )
+    strange = classes[~np.isin(classes, listed)] if len(listed) else classes[:0]
+    if len(strange):
+        raise UploadRejected(
+            "unagreed", f"labels: expected classes of the agreed list, got {strange[0]!r:.80}"
+        )
+
+
+def identity(extractor: Mapping[str, Any] | None) -> Any:
+    """By what extractors are told apart: not by what a file is called."""
     return None if extractor is None else (extractor.get("identity"), extractor.get("text"))
 
 

@@ -1,4 +1,4 @@
-"""Exact factors give whole numbers in every product, not only where the wire looks.
+"""Exact factors give whole numbers in every product, not only where the wire checks.
 
 The wire checks diag(A) and B of a factor R; the rest of A = RᵀR it would see only when it folds,
 many clients at once, too late to refuse one. A product a client is too dear (n·d² for each), and
@@ -8,7 +8,7 @@ after Freivalds 1977). With 40 vectors that nobody outside knows, one in 10¹² 
 message that does not pass them is multiplied out: rounding is never a reason to refuse.
 
 Whole numbers may still be nobody's: [A Bᵀ; B diag g] must be positive, and of rank n at most. The
-wire looks at that in float64, which cannot tell 0 from −1/2⁵³. Where few features make it cheap it
+wire checks that in float64, which cannot tell 0 from −1/2⁵³. Where few features make it cheap it
 is decided here, in whole numbers.
 """
 

@@ -63,7 +63,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Product:
-    """A model or an export, as the log tells it."""
+    """A model or an export, as the log has it."""
 
     number: int
     path: str

@@ -64,7 +64,7 @@ class _Place(NamedTuple):
 
 
 class Log:
-    """The records of a folder. One process writes; opening tells every record found to `note`."""
+    """The records of a folder. One process writes; opening passes every record found to `note`."""
 
     def __init__(
         self, folder: Path, key: bytes, note: Callable[[Record], None], *, write: bool = True

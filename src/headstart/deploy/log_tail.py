@@ -1,4 +1,4 @@
-"""The records of a log as they are added, by who only looks: heads are checked, payloads skipped.
+"""The records of a log as they are added, for readers alone: heads are checked, payloads skipped.
 
 A record at the end that is not whole is waited for. A file that was written again (a forgetting),
 or cut (a torn end), means to begin again.
@@ -25,7 +25,7 @@ class LogTail(Log):
         self._start = 0  # of the next record, in the last of them
 
     def new(self) -> list[Record] | None:
-        """The records since the last call; None where what was told before no longer holds."""
+        """The records since the last call; None where what was returned before no longer holds."""
         found: list[Record] = []
         segments = self._segments()
         if [os.stat(self._path(n)).st_ino for n in segments[: len(self._files)]] != self._files:

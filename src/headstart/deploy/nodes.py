@@ -92,8 +92,8 @@ class Registry:
         if not path.exists():
             return cls(path, mark=mark)
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            keys, gone = dict(told["keys"]), set(map(str, told.get("gone", ())))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            keys, gone = dict(content["keys"]), set(map(str, content.get("gone", ())))
             if not all(isinstance(key, str) for key in keys.values()):
                 raise ValueError("expected a text for every key")
             return cls(path, keys, gone, mark)
@@ -135,5 +135,5 @@ class Registry:
 
     def save(self) -> None:
         if self.path is not None:
-            told = {"keys": self.keys, "gone": sorted(self.gone)}
-            write_text(self.path, json.dumps(told, indent=1, sort_keys=True), PRIVATE)
+            content = {"keys": self.keys, "gone": sorted(self.gone)}
+            write_text(self.path, json.dumps(content, indent=1, sort_keys=True), PRIVATE)

@@ -42,7 +42,7 @@ class Plan:
     nodes      names of the first ones; others can be made later
     address    HOST:PORT at which nodes reach the server
     port       of SuperLink, on the server's loopback (0: that of the address)
-    pipeline, dimension, wanted, deadline, bound, test_data: what a run is told
+    pipeline, dimension, wanted, deadline, bound, test_data: settings of a run
     labels     what all labels are: "integer" or "text"
     class_list a text file of the agreed classes, one per line, which is copied (none: any classes)
     extractor  the network that makes everybody's features (none: samples are features)
@@ -244,9 +244,9 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
 
 
 def _unit(folder: Path) -> dict[str, str]:
-    """The words of a unit of systemd, to which '%' is an escape."""
-    words = {"unit_folder": folder, "unit_path": Path(sys.executable).parent}
-    return {name: str(path).replace("%", "%%") for name, path in words.items()}
+    """The values in a unit of systemd, to which '%' is an escape."""
+    values = {"unit_folder": folder, "unit_path": Path(sys.executable).parent}
+    return {name: str(path).replace("%", "%%") for name, path in values.items()}
 
 
 def add_node(root: Path, name: str, final: Path | None = None) -> Path:
@@ -319,10 +319,10 @@ def _read_state(root: Path) -> dict[str, Any]:
         ) from None
 
 
-def filled(template: str, words: dict[str, Any]) -> str:
-    """A template of this package with its {{words}} filled in; one without a value is an error."""
+def filled(template: str, values: dict[str, Any]) -> str:
+    """A template of this package with its {{names}} filled in; one without a value is an error."""
     text = (files("headstart.deploy") / "templates" / f"{template}.txt").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: str(words[found[1]]), text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: str(values[found[1]]), text)
 
 
 def next_steps(folder: Path, nodes: Sequence[str]) -> list[str]:

@@ -83,7 +83,7 @@ def _measures(
 ) -> tuple[Tensor, ...]:
     aligned = [of_label((unit(f) @ rows.T)[None], labels[None])[0] for f, rows in (before, after)]
     u, v = unit(before[0]), unit(after[0])
-    lengths = (torch.linalg.vector_norm(way, dim=1) for way in (u - v, u + v, after[0] - before[0]))
-    apart, along, distance = lengths
+    norms = (torch.linalg.vector_norm(way, dim=1) for way in (u - v, u + v, after[0] - before[0]))
+    apart, along, distance = norms
     angle = 2 * torch.atan2(apart, along)  # of small angles too; 0 where neither has a direction
     return aligned[1], aligned[1] - aligned[0], distance, angle * (180 / math.pi)

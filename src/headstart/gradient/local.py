@@ -116,7 +116,7 @@ def _home(
                 yield (name,), Tally(silent)
         for ids, group in groups(job, clients, arrays["classes"], oll=tuning.oll):
             members = [clients[name] for name in ids]
-            tested = [Tested.of(client, arrays) for client in members]
+            tested = [TestParts.of(client, arrays) for client in members]
             rows = [[test.sizes] for test in tested]
             owned = own_model(begin, message, members, (*job.names.moving, "head.bias"))
             if tuning.prior:
@@ -216,7 +216,7 @@ def _prior(job: Job, tuning: FineTuning, group: Group, carried: NDArray[Any] | N
 
 
 @dataclass(frozen=True)
-class Tested:
+class TestParts:
     """One client's tests: its own part, and the outside test set if it was broadcast."""
 
     own: Samples  # whose labels say where they stand among the classes, −1: nowhere
@@ -224,7 +224,7 @@ class Tested:
     present: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, client: ClientData, arrays: Arrays) -> Tested:
+    def of(cls, client: ClientData, arrays: Arrays) -> TestParts:
         classes = arrays["classes"]
         none = client.samples.first(0)
         outside: Samples = none

@@ -159,7 +159,7 @@ def one_round(
     with np.errstate(over="ignore"):
         every = {**averaged, **moved}
         shared = {name: np.asarray(every[name], np.float32) for name in names.shared}
-    _finite(shared, state.round, job.training.rate)
+    finite_params(shared, state.round, job.training.rate)
     window = plan.window or recipe.window
     recent = (*state.recent, shared)[-window:] if window > 1 else ()
     better = watch and loss < state.best
@@ -200,7 +200,8 @@ def _some(count: float) -> float:
     return count
 
 
-def _finite(params: Tree, round_: int, rate: float) -> None:
+def finite_params(params: Tree, round_: int, rate: float) -> None:
+    """Refuse to go on with numbers that are none."""
     if not all(np.isfinite(array).all() for array in params.values()):
         raise DivergedError(
             f"round {round_ + 1}: the model is no longer finite at learning rate {rate:g}; "

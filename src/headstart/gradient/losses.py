@@ -18,20 +18,24 @@ is each client's own. A loss may give its slope ∂/∂logits, so that a head tr
     ld              ‖z − zᵍ‖², Kim et al. 2021
     fd              ‖f − fᵍ‖²/d, FedDr+
     moon            −log softmax over {cos(f, fᵍ)/τ, cos(f, f_last)/τ} of the first, Li et al. 2021
+    self-training   of pixels without labels: `pixel_losses.SelfTraining`, Shenaj et al. 2023
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.gradient.pixel_losses import with_auxiliary
+from headstart.data.backbones.networks.dense import enlarged
+from headstart.gradient.pixel_losses import SelfTraining, with_auxiliary
 from headstart.gradient.recipe import Term
 
-OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon")  # that masks, or no labels, are enough for
+# that masks, or no labels, are enough for
+OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon", "self-training")
 _LEAST = 1e-6  # a shorter vector has no direction
 
 _FEW = 24  # classes
@@ -48,7 +52,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Outputs:
     """A batch through a model: features f k×b×d, scores z k×b×C (before a mask), head rows v k×C×d.
 
     An axis of 1 is all clients'. `counts`, k×C: how many samples of each class a client holds. Of a
@@ -62,9 +66,10 @@ class Seen:
     weights: Tensor
     counts: Tensor | None = None
     mask: Tensor | float = 0.0
-    through_received: Seen | None = None  # the same batch through the received model
-    last: Seen | None = None  # through the client's own last one
+    through_received: Outputs | None = None  # the same batch through the received model
+    last: Outputs | None = None  # through the client's own last one
     cells: Cells | None = None
+    beside: Mapping[str, Outputs] = field(default_factory=dict)  # through models the server sent
 
     @property
     def logits(self) -> Tensor:
@@ -72,7 +77,7 @@ class Seen:
         return self.scores + self.mask if isinstance(self.mask, Tensor) else self.scores
 
     @property
-    def received(self) -> Seen:
+    def received(self) -> Outputs:
         if self.through_received is None:
             raise ValueError("a term needs the received model")
         return self.through_received
@@ -117,7 +122,7 @@ def _softmax_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
     return each @ weights.flatten()
 
 
-def cross_entropy(seen: Seen, term: Term) -> Tensor:
+def cross_entropy(seen: Outputs, term: Term) -> Tensor:
     """Return the weighted cross-entropy of the logits, of pixels where the network is dense."""
     if seen.cells is not None:
         cells = seen.cells
@@ -141,7 +146,7 @@ def cross_entropy_slope(logits: Tensor, labels: Tensor, weights: Tensor) -> Tens
     return slope.mul_(weights.unsqueeze(2))
 
 
-def dot_regression(seen: Seen, term: Term) -> Tensor:
+def dot_regression(seen: Outputs, term: Term) -> Tensor:
     """Return ½(cos(z, w_y) − 1)² for features z and the head's row w_y of their class."""
     rows = unit(seen.rows).expand(len(seen.labels), -1, -1)
     class_rows = rows.gather(1, seen.labels[..., None].expand(-1, -1, rows.shape[2]))
@@ -149,13 +154,13 @@ def dot_regression(seen: Seen, term: Term) -> Tensor:
     return seen.mean((cosine - 1).square() / 2)
 
 
-def sphere(seen: Seen, term: Term) -> Tensor:
+def sphere(seen: Outputs, term: Term) -> Tensor:
     """Return the squared error of scaled cosine logits against one-hot labels."""
     wanted = F.one_hot(seen.labels, seen.rows.shape[1])
     return seen.mean((term.scale * seen.cosines() - wanted).square().mean(dim=-1))
 
 
-def balanced(seen: Seen, term: Term) -> Tensor:
+def balanced(seen: Outputs, term: Term) -> Tensor:
     """Return the cross-entropy of scaled cosines plus γ·log of the client's class frequencies."""
     prior = torch.log(seen.held**term.gamma)[:, None]  # −∞: a class that the client lacks (γ > 0)
     return _softmax_loss(term.scale * seen.cosines() + prior, seen.labels, seen.weights)
@@ -166,45 +171,57 @@ def frequencies(counts: Tensor) -> Tensor:
     return counts.shape[1] * (counts / counts.sum(dim=1, keepdim=True))
 
 
-def scaled(seen: Seen, term: Term) -> Tensor:
+def scaled(seen: Outputs, term: Term) -> Tensor:
     """Return the cross-entropy of scores scaled by the client's relative class frequencies."""
     logits = seen.scores * frequencies(seen.held)[:, None]
     return _softmax_loss(logits + seen.mask, seen.labels, seen.weights)
 
 
-def _divergence(seen: Seen, term: Term, scores: Tensor, received: Tensor) -> Tensor:
+def _divergence(seen: Outputs, term: Term, scores: Tensor, received: Tensor) -> Tensor:
     """τ²·KL(received ‖ ours) of softened softmaxes; a score of −∞ is a class left out."""
     ours, theirs = (F.log_softmax(part / term.tau, dim=-1) for part in (scores, received))
     gaps = (theirs - ours).masked_fill(theirs.isinf(), 0.0)
     return seen.mean((theirs.exp() * gaps).sum(dim=-1)) * term.tau**2
 
 
-def kd(seen: Seen, term: Term) -> Tensor:
+def kd(seen: Outputs, term: Term) -> Tensor:
     """Return the distillation loss τ²·KL(received ‖ local) over all classes."""
     return _divergence(seen, term, seen.scores, seen.received.scores)
 
 
-def ntd(seen: Seen, term: Term) -> Tensor:
+def ntd(seen: Outputs, term: Term) -> Tensor:
     """Return the distillation loss over the classes that are not the true one."""
     true = F.one_hot(seen.labels, seen.scores.shape[2]).bool()
     both = (part.masked_fill(true, -torch.inf) for part in (seen.scores, seen.received.scores))
     return _divergence(seen, term, *both)
 
 
-def ld(seen: Seen, term: Term) -> Tensor:
+def ld(seen: Outputs, term: Term) -> Tensor:
     """Return the squared distance between the received and the local model's scores."""
     return seen.mean((seen.scores - seen.received.scores).square().sum(dim=-1))
 
 
-def fd(seen: Seen, term: Term) -> Tensor:
+def fd(seen: Outputs, term: Term) -> Tensor:
     """Return the mean squared distance between the received and the local model's features."""
     return seen.mean((seen.features - seen.received.features).square().mean(dim=-1))
 
 
-def moon(seen: Seen, term: Term) -> Tensor:
+def moon(seen: Outputs, term: Term) -> Tensor:
     """Return MOON's contrastive loss: near the received model's features, far from the last's."""
     ours, last = unit(seen.features), seen.last or seen.received
     near, far = (
         (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)
     )
     return seen.mean(F.softplus(far - near))  # −log e^a/(e^a + e^b)
+
+
+def self_training(seen: Outputs, term: Term) -> Tensor:
+    """Return LADD's loss of pixels: pseudo-labels of a teacher, distillation from the source.
+
+    Scores of cells are enlarged first; of the masks only their size is looked at.
+    """
+    size = (int(seen.labels.shape[-2]), int(seen.labels.shape[-1]))
+    others = {name: enlarged(other.maps(), size) for name, other in seen.beside.items()}
+    how = SelfTraining(**dict(term.settings))
+    each = how(enlarged(seen.maps(), size), others["teacher"], others.get("source"))
+    return (each * seen.weights[0]).sum()

@@ -26,9 +26,9 @@ from torch import Tensor
 from headstart.data.backbones.catalogue import NETWORKS, Network
 from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import share, whole
-from headstart.gradient.losses import OF_CELLS, Cells, Seen
+from headstart.gradient.losses import OF_CELLS, Cells, Outputs
 from headstart.gradient.networks import module_of, scaling
-from headstart.gradient.objectives import LOSSES, references_of
+from headstart.gradient.objectives import LOSSES, beside_of, references_of
 from headstart.gradient.product import Product
 from headstart.gradient.recipe import Local, Objective, Part
 from headstart.heads.base import choice, number
@@ -262,23 +262,23 @@ class Model:
         scores = torch.bmm(features, rows.mT).add_(bias.unsqueeze(1))
         return scores if self.spec.temperature == 1 else scores / self.spec.temperature
 
-    def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Seen:
+    def seen(self, params: Mapping[str, Tensor], batch: Batch, training: bool = False) -> Outputs:
         """A batch through the model, as losses look at it."""
         if self.stride is not None:
             return self._seen_cells(params, batch, training)
         features = self.features(params, batch.x, training)
         scores = self.logits(params, features)
         rows = params["head.weight"]
-        return Seen(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
+        return Outputs(features, scores, rows, batch.y, batch.weights, batch.counts, batch.mask)
 
-    def _seen_cells(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+    def _seen_cells(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Outputs:
         if batch.y.ndim != 4:
             raise HeadstartError(
                 f"network: {self.spec.network} gives features per cell; "
                 "expected images with masks, got a label per image"
             )
         features, grid, auxiliary = self.cells(params, batch.x, training)
-        return Seen(
+        return Outputs(
             features,
             self.logits(params, features),
             params["head.weight"],
@@ -310,6 +310,9 @@ class Model:
                     for reference in (received, last)[:others]
                 ]
             seen = replace(seen, through_received=models[0], last=models[-1])
+        wanted = beside_of(objective)
+        if wanted and local:
+            seen = replace(seen, beside=self._told(wanted, params, batch, local))
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()
 
@@ -322,10 +325,22 @@ class Model:
                 f"whose labels are masks"
             )
 
-    def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Seen:
+    def _beside(self, params: Mapping[str, Tensor], batch: Batch, training: bool) -> Outputs:
         """Another model on the same batch, normalized the same way; its statistics stay."""
         kept = {name: params[name].clone() for name in self.statistics}
         return self.seen({**params, **kept}, batch, training)
+
+    def _told(
+        self, wanted: frozenset[str], params: Mapping[str, Tensor], batch: Batch, local: Local
+    ) -> dict[str, Outputs]:
+        """The batch through models that the server sent, with their own running statistics."""
+        trees = {"teacher": local.received, **local.server}
+        with torch.no_grad():
+            return {
+                name: self.seen({**params, **tree}, batch)
+                for name, tree in trees.items()
+                if name in wanted
+            }
 
     def gradient(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.errors import HeadstartError
@@ -18,9 +18,9 @@ from headstart.registry import Registry, natural_name, qualified
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headstart.gradient.losses import Seen
+    from headstart.gradient.losses import Outputs
 
-Value = Callable[["Seen", Term], "Tensor"]
+Value = Callable[["Outputs", Term], "Tensor"]
 Slope = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]  # (logits, labels, weights) → k×b×C
 V = TypeVar("V", bound=Value)
 
@@ -31,18 +31,21 @@ class Loss:
 
     value       of a batch, summed over clients that train together
     slope       ∂/∂logits, so that a head trains without autograd
-    references  how many models it looks through besides the one that trains: 1 the received one,
+    references  how many models it evaluates besides the one that trains: 1 the received one,
                 2 also the client's last. With any, `term=NAME` adds it to every method
     usual       the settings of its paper (tau, scale, gamma), where it is added so
+    beside      by its term: whole models that the server sends for it to look through; where no
+                teacher was sent, the received model is one
     """
 
     value: Value
     slope: Slope | None = None
     references: int = 0
     usual: Mapping[str, float] = field(default_factory=dict, hash=False)
+    beside: Callable[[Term], tuple[str, ...]] | None = None
 
     def term(self, name: str, weight: float) -> Term:
-        return Term(name, weight, **self.usual)
+        return replace(Term(name, weight), **self.usual)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ def _ours(name: str, *, slope: bool = False, references: int = 0, **usual: float
     return Loss(_Equation(function), by_logits, references, usual)
 
 
+def _taught(term: Term) -> tuple[str, ...]:
+    """A teacher, and where its weight is not 0 the source."""
+    return ("teacher", "source") if dict(term.settings).get("source") else ("teacher",)
+
+
 def _package() -> dict[str, Loss]:
     """Temperatures as in the papers: FedNTD's 3 (also of KD, which shares its code), MOON's 0.5."""
     return {
@@ -73,6 +81,7 @@ def _package() -> dict[str, Loss]:
         "ld": _ours("ld", references=1),
         "fd": _ours("fd", references=1),
         "moon": _ours("moon", references=2, tau=0.5),
+        "self-training": Loss(_Equation("self_training"), beside=_taught),
     }
 
 
@@ -89,7 +98,7 @@ LOSSES: Registry[Loss] = Registry("loss", "headstart.losses", _package, check=_c
 def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
     """Let a loss of your own be named in a recipe: `my_loss(seen, term)` is "my-loss".
 
-    `references`: how many other models it looks through (1: `seen.received`; 2: also `seen.last`);
+    `references`: how many other models it evaluates (1: `seen.received`; 2: also `seen.last`);
     with any, every method takes it by `term=my-loss`, at the `usual` tau, scale and gamma.
     """
     if references not in (0, 1, 2):
@@ -107,8 +116,14 @@ def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
 
 
 def references_of(objective: Iterable[Term]) -> int:
-    """How many models an objective looks through besides the one that trains."""
+    """How many models an objective evaluates besides the one that trains."""
     return max((LOSSES[term.name].references for term in objective), default=0)
+
+
+def beside_of(objective: Iterable[Term]) -> frozenset[str]:
+    """The names of the models that an objective looks through beside those."""
+    named = ((LOSSES[term.name].beside, term) for term in objective)
+    return frozenset(name for beside, term in named if beside for name in beside(term))
 
 
 def term_names() -> tuple[str, ...]:

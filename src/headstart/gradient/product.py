@@ -30,7 +30,7 @@ class Product:
         return replace(self, rest=more if self.rest is None else self.rest + more)
 
     def __radd__(self, other: Tensor) -> Tensor:
-        """Added to an array it is one: that is where a recipe looks for another gradient."""
+        """Added to an array it is one: that is where a recipe takes another gradient."""
         base = other if self.rest is None else other + self.rest
         return torch.baddbmm(base, self.slopes.transpose(1, 2), self.features, alpha=self.by)
 

@@ -52,7 +52,7 @@ _BLOCK, _NUMBERS = 256, 2**20  # samples through the network at a time, and the 
 ACCEPTED = "accepted"
 
 
-# -- a client looks through the broadcast network --------------------------------------------------
+# -- a client uses the broadcast network --------------------------------------------------
 
 
 def extractor_arrays(

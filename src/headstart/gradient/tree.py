@@ -46,7 +46,7 @@ def spread(factors: Any, array: Any) -> Any:
     return factors.reshape(-1, *[1] * (array.ndim - 1))
 
 
-def lengths(tree: Tree) -> Any:
+def norms(tree: Tree) -> Any:
     """‖tree‖ of every client."""
     return sum((a * a).reshape(len(a), -1).sum(1) for a in tree.values()) ** 0.5
 

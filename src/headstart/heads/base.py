@@ -28,7 +28,7 @@ class Measurement(TypedDict, total=False):
 class Head(Protocol):
     """One closed-form method. `measure` and `solve` are all a federation calls.
 
-    Each has a type of statistic of its own, which only the head itself looks into.
+    Each has a type of statistic of its own, which only the head itself reads.
     """
 
     name: ClassVar[str]

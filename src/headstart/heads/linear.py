@@ -120,7 +120,7 @@ class LinearHead:
         """With the temperature of the lowest total loss (a parabola between the grid's points).
 
         Of several with the lowest (clients round their losses, and those of samples that a head
-        tells apart without fail are 0 over a range) it is the highest: the least sure of itself.
+        separates without fail are 0 over a range) it is the highest: the least sure of itself.
         """
         self._check_scaled()
         at = int(np.flatnonzero(losses == np.min(losses))[-1])

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headstart.live.sources import Feed, Source
 from headstart.live.tail import read_whole
 
-POLL = 0.25  # seconds between two looks at the files
+POLL = 0.25  # seconds between two reads of the files
 QUIET = 15.0  # seconds after which an empty line keeps a connection open
 READERS = 64  # pages at the same time
 _REPORT_BYTES = 2**28

@@ -1,4 +1,4 @@
-"""One ledger: who is in, what was refused and why, as its log and its list of refusals tell it."""
+"""One ledger: who is in, what was refused and why, from its log and its list of refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NODES_BYTES = 2**24
 
 
 class LedgerView:
-    """A ledger's folder. It is opened when it is there; damage is told, not raised."""
+    """A ledger's folder. It is opened when it is there; damage is shown, not raised."""
 
     kind = "ledger"
 
@@ -129,8 +129,8 @@ class LedgerView:
     def nodes(self) -> list[str]:
         """Names that the server knows."""
         try:
-            told = json.loads(read_whole(self.path / NODES, _NODES_BYTES) or b"{}")
-            known = [str(name) for name in told.get("keys", ())]
+            content = json.loads(read_whole(self.path / NODES, _NODES_BYTES) or b"{}")
+            known = [str(name) for name in content.get("keys", ())]
         except (ValueError, AttributeError, TypeError, RecursionError):
             return []
         return known

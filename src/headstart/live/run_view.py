@@ -1,4 +1,4 @@
-"""One run, as its events tell it: `poll` gives what is new, never all of it again.
+"""One run, from its events: `poll` gives what is new, never all of it again.
 
 A second run in the same folder, or one that goes on after it was stopped, begins with another
 `start`: what was refused or silent before is open again, who is in stays in.
@@ -29,7 +29,7 @@ class RunView:
     """A run folder, or the output of a deployed run.
 
     `expected`: names that should come (asked for anew each time); `hidden`: whose names no page
-    may show, and `forgotten` how many they are: when that changes, all is told again.
+    may show, and `forgotten` how many they are: when that changes, all is sent again.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class RunView:
         self._private: Row | None = None
 
     def poll(self) -> Row | None:
-        """What is new, or None; `reset` says to throw away what was told before."""
+        """What is new, or None; `reset` says to throw away what was sent before."""
         without = self.forgotten()
         if without != self._without:
             self._tail = Tail(self._tail.path)
@@ -66,7 +66,7 @@ class RunView:
             self._fold(event, new)
         for client in self.expected():
             if client not in self.status:
-                self._client(new, client, "silent", "not heard of yet", None)
+                self._client(new, client, "silent", "no answer yet", None)
         if not (again or events or new.clients):
             return None
         facts = {**self.facts, **self._counts, "epsilon": self._epsilon()}

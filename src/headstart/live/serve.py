@@ -1,4 +1,4 @@
-"""The page's server: on loopback unless told otherwise, and then behind a token."""
+"""The page's server: on loopback by default, and then behind a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PORT = 8765  # the first that is tried; if it is taken, any free one
 
 
 def watch(paths: Sequence[Path], host: str, port: int | None, ready: Callable[[str], None]) -> None:
-    """Serve the page until interrupted; `ready` is told its address."""
+    """Serve the page until interrupted; `ready` receives its address."""
     optional.check("live", "watch")
     from headstart.live.app import Page
 
@@ -88,7 +88,7 @@ def _server(page: Any) -> Any:
     import uvicorn
 
     class Server(uvicorn.Server):
-        """That lets open pages go when it is told to end."""
+        """That lets open pages go when it is to end."""
 
         def handle_exit(self, sig: int, frame: Any) -> None:
             page.closing = True

@@ -23,7 +23,7 @@ from headstart.pipeline.run import run_folders
 
 APP = Path("app", "pyproject.toml")  # of a deployment
 _APP_BYTES = 2**20
-_LOOK = 4  # polls between two looks for runs that are new
+_LOOK = 4  # polls between two searches for runs that are new
 
 
 class View(Protocol):
@@ -59,25 +59,25 @@ def _run_places(path: Path) -> Iterator[Path]:
 
 def _deployed(path: Path) -> list[View]:
     """The ledger and the run of a deployment's server."""
-    told = _told(path)
+    settings = _settings(path)
     ledger = LedgerView(
-        path / "server" / str(told.get("ledger") or "ledger"), f"{_name(path)}: ledger"
+        path / "server" / str(settings.get("ledger") or "ledger"), f"{_name(path)}: ledger"
     )
 
     def expected() -> list[str]:
-        named = str(told.get("nodes") or "").split()
+        named = str(settings.get("nodes") or "").split()
         return [name for name in dict.fromkeys((*named, *ledger.nodes())) if not inside(name)]
 
     def inside(name: str) -> bool:
         return ledger.holds(name) or ledger.hidden(name)
 
-    output = path / "server" / str(told.get("output") or "output")
+    output = path / "server" / str(settings.get("output") or "output")
     run = RunView(output, _name(path), expected, ledger.hidden, ledger.forgotten)
     return [ledger, run]
 
 
-def _told(path: Path) -> Row:
-    """What the app of a deployment tells its runs."""
+def _settings(path: Path) -> Row:
+    """The settings that the app of a deployment gives its runs."""
     with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         plain: Any = tomllib.loads((read_whole(path / APP, _APP_BYTES) or b"").decode())
         return dict(plain["tool"]["flwr"]["app"]["config"])

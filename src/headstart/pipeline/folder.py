@@ -120,9 +120,9 @@ class RunFolder:
         return self._read("data.sha256").decode()
 
     def event(self, what: str, **facts: Any) -> None:
-        self.tell(event_line(what, **facts))
+        self.append_events(event_line(what, **facts))
 
-    def tell(self, lines: str) -> None:
+    def append_events(self, lines: str) -> None:
         """One event or more, each a line as `event_line` makes it."""
         try:
             append_line(self.path / "events.jsonl", lines)

@@ -68,7 +68,7 @@ def read(
     about: Mapping[str, Any] | None = None,
     change: Change | None = None,
 ) -> Input:
-    """The samples at `source`; images need an extractor (the default one unless told).
+    """The samples at `source`; images need an extractor (the default one if none is given).
 
     `about`: what a saved head remembers of its extractor, which samples then go through again.
     `change`: what is done to images before.

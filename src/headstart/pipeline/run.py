@@ -16,22 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from headstart import optional
+from headstart.data.cells import CellSamples
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
 from headstart.pipeline import outcome
 from headstart.pipeline.config import RunConfig, parsed
 from headstart.pipeline.context import ModelState, PipelineContext
+from headstart.pipeline.events import RunEvents
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
 from headstart.pipeline.personalize import evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import check_private, public, with_budget
-from headstart.pipeline.story import Story
 from headstart.privacy.differential import Private
 from headstart.progress import Progress, silent
 from headstart.report import write_report
+from headstart.report.pictures import PICTURES
 from headstart.results import Arrival, Point, RunResult, SeedResult
 from headstart.writers import writer
 
@@ -363,28 +365,29 @@ def load_or_run(
             return folder.result()
         (path / "model.safetensors").unlink(missing_ok=True)  # of a run cut short at its very end
     folder.create(config, digest)
-    story = Story(folder, private=config.private is not None)
-    story.start(config, str(pipeline), len(experiment.federation.clients))
+    events = RunEvents(folder, private=config.private is not None)
+    events.start(config, str(pipeline), len(experiment.federation.clients))
     checkpoint = None
     if pipeline.trains:
         from headstart.pipeline.checkpoint import Checkpoint
 
         checkpoint = Checkpoint(path / "checkpoint.safetensors", config.checkpoint_every)
-    watch, close = _watching(config, path, story)
-    with story.told_if_stopped():
+    watch, close = _watching(config, path, events)
+    with events.stop_noted():
         try:
             result, state, context = simulate(
                 experiment,
                 pipeline,
-                progress=story.telling(progress),
+                progress=events.noting(progress),
                 checkpoint=checkpoint,
                 watch=watch,
-                arrived=story.arrived,
+                arrived=events.arrived,
                 federation=recorded(experiment, pipeline, folder),
                 digest=digest,
             )
         finally:
             close()
+        picture(folder, state, context)
         save(folder, result, state, context)
     if checkpoint:
         checkpoint.remove()
@@ -412,6 +415,14 @@ def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> F
     return Recorded(experiment.federation, store)
 
 
+def picture(folder: RunFolder, state: ModelState, context: PipelineContext) -> None:
+    """What a report shows of scenes."""
+    if isinstance(context.test, CellSamples) and state.head is not None:
+        from headstart.pipeline.segmenting import write_pictures
+
+        write_pictures(linear_head(context, state), context.test, folder.path / PICTURES)
+
+
 def save(
     folder: RunFolder, result: SeedResult, state: ModelState, context: PipelineContext
 ) -> None:
@@ -434,13 +445,13 @@ def save(
 
 
 def _watching(
-    config: RunConfig, path: Path, story: Story
+    config: RunConfig, path: Path, events: RunEvents
 ) -> tuple[Callable[[Point], None], Callable[[], None]]:
     """The events of the run and the configuration's metric writers, as one."""
     writers = [writer(name, path) for name in config.writers]
 
     def watch(point: Point) -> None:
-        story.point(point)
+        events.point(point)
         for each in writers:
             for key, value in point.values().items():
                 if key not in ("phase", "round") and value is not None:

@@ -26,7 +26,8 @@ from headstart.privacy.server import Server
 from headstart.privacy.terms import Policy, Terms
 from headstart.privacy.unit_sums import rows_of, without_noise
 
-MASKED = ("measure", "counts", "unit-sums")  # steps whose answers are sums of whole numbers
+# steps whose answers are sums of whole numbers
+MASKED = ("measure", "pseudo-measure", "counts", "unit-sums")
 VOID = ("void", "share")  # why a sum did not open after its members had given their shares
 Group = tuple[str, ...]
 # Who vanishes before answering, of those asked at a stage of a round: (number, stage, asked).

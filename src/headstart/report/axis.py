@@ -103,10 +103,10 @@ def whole(axis: Axis) -> None:
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == round(value) else "")
 
 
-def _log(axes: Axes, which: str, values: Array, room: float) -> float:
+def _log(axes: Axes, which: str, values: Array, margin: float) -> float:
     """A log scale around the values, of a decade at least; answers with its decades."""
     positive = values[np.isfinite(values) & (values > 0)]
-    low, high = positive.min() / room, positive.max() * room
+    low, high = positive.min() / margin, positive.max() * margin
     wider = math.sqrt(max(1.0, 10 / (high / low)))
     low, high = low / wider, high * wider
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
@@ -114,12 +114,12 @@ def _log(axes: Axes, which: str, values: Array, room: float) -> float:
 
 
 def log_ticks(
-    axes: Axes, which: str, values: Array, write: Callable[[float], str], room: float = 1.2
+    axes: Axes, which: str, values: Array, write: Callable[[float], str], margin: float = 1.2
 ) -> None:
     """A log scale around the values, its ticks at 1, 2 and 5 where it is short."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    few = _log(axes, which, values, room) < 2.5
+    few = _log(axes, which, values, margin) < 2.5
     axis: Axis = getattr(axes, f"{which}axis")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=8))
     axis.set_major_formatter(lambda value, _: write(value))

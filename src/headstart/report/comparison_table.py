@@ -148,8 +148,8 @@ BYTES, MEGABYTES = Kind(format.size, 1, ".0f"), Kind(format.size, 1e6)
 GIGAFLOPS, SECONDS = Kind(format.flops, 1e9), Kind(format.seconds, 1, ".1f")
 MESSAGE, COSTS, FLOPS = "Bytes per client", "Bytes", "FLOPs per client"
 _TOP = (
+    Column("mIoU %", "", "mIoU", SHARE, lambda run: run.mean_iou, max, True),
     Column("accuracy %", "", "accuracy", SHARE, lambda run: run.accuracy, max, True),
-    Column("mIoU %", "Masks", "mIoU", SHARE, lambda run: run.mean_iou, max, True),
     Column("mIoU, last rounds %", "Masks", "last evaluations", SHARE, _last("unseen"), max),
     Column("seen mIoU %", "Masks", "seen", SHARE, _seen, max, True),
     Column("seen mIoU, last rounds %", "Masks", "seen, last", SHARE, _last("seen"), max),

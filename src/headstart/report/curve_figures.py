@@ -74,7 +74,7 @@ def _by_cost(figure: Figure, data: tuple[Sequence[Entry], str]) -> str:
     axes, costs = _curves(figure, *data)
     if axes is None:
         return ""
-    axis.log_ticks(axes, "x", costs, write, room=1.4)
+    axis.log_ticks(axes, "x", costs, write, margin=1.4)
     axes.set_xlabel(label)
     return f"Test accuracy of each pipeline by {label.removesuffix(' (log scale)')}"
 
@@ -179,12 +179,12 @@ def _signed(value: float) -> str:
 
 def _tint_losses(axes: Axes, changes: Array) -> None:
     low, high = min(float(changes.min()), -0.02), max(float(changes.max()), 0.02)
-    room = 0.06 * (high - low)
-    axes.set_ylim(low - room, high + room)
-    axes.axhspan(low - room, 0, color=COLOURS[1], alpha=0.07, linewidth=0, zorder=0)
+    margin = 0.06 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    axes.axhspan(low - margin, 0, color=COLOURS[1], alpha=0.07, linewidth=0, zorder=0)
     corner: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 9, "color": FAINT}
     across = axes.get_yaxis_transform()
-    axes.text(0.99, low - room / 2, "these clients lose", transform=across, **corner)
+    axes.text(0.99, low - margin / 2, "these clients lose", transform=across, **corner)
 
 
 @drawn(height=3.9)

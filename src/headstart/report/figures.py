@@ -15,6 +15,7 @@ from headstart.report.comparison_metrics import Entry, mean_series, spent
 from headstart.report.drawing import INK, drawn
 from headstart.report.format import name, power, round_size, short
 from headstart.results import Confusion, HeadSummary, RunResult, SeedResult
+from headstart.statistics.confusion import intersection_over_union
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +109,7 @@ def who_holds_what(figure: Figure, run: SeedResult) -> str:
     seen = np.ma.masked_less_equal(shown, 0)
     image = axes.imshow(seen, norm=LogNorm(1, most), cmap=axis.shades("YlGnBu", 0.18), **style)
     bar = axis.colour_bar(figure, axes, image, "samples")
-    axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, room=1.0)
+    axis.log_ticks(bar.ax, "y", np.array([1, most]), "{:,.0f}".format, margin=1.0)
     axis.bare(axes)
     names = [name(label, 14) for label in run.data.classes]
     axis.ticks(axes.yaxis, names if len(names) == classes <= LABELLED else [])
@@ -131,7 +132,7 @@ def client_bytes(figure: Figure, run: SeedResult) -> str:
         axes.fill_between(share, measured, formula, color=blue, alpha=0.1, linewidth=0)
         axes.plot(share, formula, color=orange, ls=(0, (4, 2)), label="the paper's formula")
     axes.plot(share, measured, color=blue, lw=2.2, label="measured")
-    axis.log_ticks(axes, "y", np.r_[measured, formula], round_size, room=1.5)
+    axis.log_ticks(axes, "y", np.r_[measured, formula], round_size, margin=1.5)
     axes.set_xlim(0, 1)
     axis.percents(axes.xaxis)
     axes.set_xlabel("share of clients, smallest upload first")
@@ -156,10 +157,10 @@ def accuracy_by_upload_size(figure: Figure, entries: Sequence[Entry]) -> str:
     for entry, x, y in shown:
         look = {"fmt": _MARKS[entry.at % len(_MARKS)], "color": axis.line(entry.at)["color"]}
         axes.errorbar(x, y, y.std or 0.0, markersize=8, label=name(entry.legend, 30), **look)
-    axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, room=2.0)
+    axis.log_ticks(axes, "x", np.array([x for _, x, _ in shown]), round_size, margin=2.0)
     heights = [y for *_, y in shown]
-    room = max(0.18 * (max(heights) - min(heights)), 0.01)
-    axes.set_ylim(min(heights) - room, max(heights) + room)
+    margin = max(0.18 * (max(heights) - min(heights)), 0.01)
+    axes.set_ylim(min(heights) - margin, max(heights) + margin)
     axis.percents(axes.yaxis)
     axes.set_xlabel("mean bytes up per client (log scale)")
     axes.set_ylabel("test accuracy")
@@ -196,7 +197,7 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
     lower.set_ylim(bottom=0)
     if scores.min() > 0 and scores.max() > 10 * scores.min():
         axis.log_ticks(upper, "y", scores, short)
-    axis.log_ticks(lower, "x", ridges, power, room=1.0)
+    axis.log_ticks(lower, "x", ridges, power, margin=1.0)
     used = head.solved.get("ridge") or path.best
     same = math.isclose(path.best, used, rel_tol=1e-6)
     marks: list[tuple[float, str, dict[str, Any]]] = [
@@ -208,6 +209,38 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
             axes.axvline(ridge, linewidth=1.3, label=f"{label}: λ = {short(ridge)}", **look)
     axis.legend(figure, upper)
     return "GCV score and degrees of freedom against the ridge"
+
+
+@drawn(height=4.9)
+def iou_by_class(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw the IoU of each class, bars of the first and marks of the others; return the caption."""
+    shown = [(e, e.first.confusion) for e in entries[: len(_MARKS)] if e.first.confusion]
+    if not shown:
+        return ""
+    classes = shown[0][1].classes
+    shares = [_iou(confusion) for _, confusion in shown if confusion.classes == classes]
+    order = np.argsort(shares[0])
+    axes, places = figure.add_subplot(), np.arange(len(order))
+    for at, (share, (entry, _)) in enumerate(zip(shares, shown, strict=False)):
+        colour, label = axis.line(at)["color"], name(entry.legend, 30)
+        if at == 0:
+            bars = axes.barh(places, share[order], color=colour, height=0.7, label=label)
+            axes.bar_label(bars, [f"{100 * value:.0f}" for value in share[order]], padding=3)
+        else:
+            look = {"marker": _MARKS[at], "color": colour, "zorder": 3}
+            axes.plot(share[order], places, linestyle="none", label=label, **look)
+    axes.set_xlim(0, 1)
+    axis.percents(axes.xaxis)
+    axis.ticks(axes.yaxis, [name(classes[i], 14) for i in order])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("intersection over union, all test pixels")
+    if len(shares) > 1:
+        axis.legend(figure)
+    return f"Intersection over union of {len(order)} classes"
+
+
+def _iou(confusion: Confusion) -> Array:
+    return intersection_over_union(np.array(confusion.matrix, np.int64))
 
 
 @drawn(height=4.9)

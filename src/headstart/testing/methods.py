@@ -341,12 +341,12 @@ def sizes_of_what_is_sent(case: Case) -> None:
 
 
 def lengths_where_asked_for(case: Case) -> None:
-    """How far a client moved, ‖δ‖², is sent only where the recipe asks for lengths."""
+    """How far a client moved, ‖δ‖², is sent only where the recipe asks for norms."""
     job, data = case.problem()
     sent, _ = upload(job, fresh(data), "c02")
     weight, _, squares, _ = sent.numbers
     if not job.recipe.send_norms:
-        require(squares == 0, f"expected no lengths, got {squares}")
+        require(squares == 0, f"expected no norms, got {squares}")
         return
     moved = sent.vectors[0] / weight
     expected = float(moved @ moved)

@@ -72,6 +72,6 @@ def test_a_wrong_vocabulary(tmp_path, text, said):
         WordPieces.load(tmp_path / "vocab.txt", Reading())
 
 
-def test_a_length_without_room():
-    with pytest.raises(DataError, match=r"length: expected room for a token .*, got 2"):
+def test_a_length_that_holds_no_token():
+    with pytest.raises(DataError, match=r"length: expected at least 3 .*, got 2"):
         Reading(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headstart.deploy import agreement
 from headstart.pipeline.config import make_config
 from headstart.pipeline.experiment import prepare
 
@@ -24,6 +25,12 @@ def experiment():
             }
         )
     )
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Nodes that do not hold themselves to what was agreed: liars."""
+    monkeypatch.setattr(agreement, "hold", lambda *about: None)
 
 
 @pytest.fixture

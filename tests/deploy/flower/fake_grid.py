@@ -20,6 +20,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from headstart import Fed3R
+from headstart.deploy.admission import Contract
 from headstart.deploy.flower import client
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.messages import Question, Reply
@@ -166,7 +167,8 @@ def run_settings(tmp_path, **changes) -> ServerSettings:
 def federation(nodes, **told):
     grid = FakeGrid(nodes, newest_first=told.pop("newest_first", False))
     names = {node.name: node.id for node in online(grid)}
-    return FlowerFederation(grid, names, **{"deadline": 0.3, "poll": 0.01, **told})
+    usual = {"deadline": 0.3, "poll": 0.01, "contract": Contract("1", EXACT.params, 64)}
+    return FlowerFederation(grid, names, **{**usual, **told})
 
 
 def solved(experiment):

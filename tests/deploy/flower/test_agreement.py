@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from headstart import Fed3R, HeadstartError, LinearHead
 from headstart.data.samples import ArraySamples
+from headstart.deploy import agreement
 from headstart.deploy.admission import Contract
 from headstart.deploy.flower.server import serve
 from headstart.deploy.ledger import Ledger
@@ -35,6 +36,18 @@ def clients():
         return ClientData(ArraySamples((means[y] + rng.normal(0, 0.05, (n, 12))).clip(0, 1), y))
 
     return {f"site-{name}": one(n) for name, n in (("a", 40), ("b", 24), ("c", 32))}
+
+
+@pytest.fixture(autouse=True)
+def lying(monkeypatch):
+    """The attacker's node does not hold itself to what was agreed."""
+    hold = agreement.hold
+
+    def held(folder, *about):
+        if folder.name != ATTACKER:
+            hold(folder, *about)
+
+    monkeypatch.setattr(agreement, "hold", held)
 
 
 def run_settings(tmp_path, **changes):
@@ -102,6 +115,8 @@ def test_nobody_fills_the_list_of_classes_with_its_own(clients, tmp_path):
     assert refused(serve(FakeGrid(nodes), open_, "run", poll=0.01)) == {
         (name, "many") for name in clients
     }
+    for name in clients:  # whose owners agree to other terms
+        (tmp_path / name / agreement.FILE).unlink()
     closed = run_settings(tmp_path, classes=20, new_classes=4)
     result = serve(FakeGrid(nodes), closed, "run", poll=0.01)
     assert refused(result) == {(ATTACKER, "quota")}

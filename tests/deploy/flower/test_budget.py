@@ -13,7 +13,7 @@ import pytest
 from headstart import Fed3R, LinearHead
 from headstart.data.datasets import load
 from headstart.data.samples import ArraySamples
-from headstart.deploy.admission import UploadRejected
+from headstart.deploy.admission import Contract, UploadRejected
 from headstart.deploy.flower import budget as budget_half
 from headstart.deploy.flower import client as node_half
 from headstart.deploy.flower.budget import FILE, KINDS, Budget, charged
@@ -48,7 +48,8 @@ class Server:
     def __init__(self, nodes) -> None:
         grid = FakeGrid(nodes)
         ids = {node.name: node.id for node in online(grid)}
-        self.federation = FlowerFederation(grid, ids, deadline=0.3, poll=0.001)
+        contract = Contract("1", steps.measure(Fed3R()).params, DIMENSION)
+        self.federation = FlowerFederation(grid, ids, 0.3, poll=0.001, contract=contract)
         self.answers = []
 
     def __call__(self, head: LinearHead) -> np.ndarray:

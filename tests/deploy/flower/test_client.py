@@ -10,6 +10,7 @@ import pytest
 
 from headstart import Fed3R, heads
 from headstart.data.samples import ArraySamples
+from headstart.deploy.admission import Contract
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, tallies
 from headstart.federation.simulator import Simulator
@@ -28,12 +29,12 @@ def test_a_client_of_few_samples_refuses_says_why_and_can_be_told_otherwise(tmp_
     own = tmp_path / "own"
     own.mkdir()
     nodes = nodes_of({"few": few, "lone": lone}, own, small=False)
-    over_grid = federation(nodes)
+    over_grid = federation(nodes, contract=Contract("1", EXACT.params, 4))
     assert list(over_grid.answers(EXACT)) == []
     assert [failure.code for failure in over_grid.failures] == ["small", "small"]
     assert "8 samples" in over_grid.failures[0].text
     assert "class of one sample" in over_grid.failures[1].text
-    counted = over_grid.total(steps.measure(heads.make("etf")))  # counts alone may go
+    counted = over_grid.total(steps.measure(heads.make("etf"), bound=1.0))  # counts alone may go
     assert counted.clients == over_grid.total(steps.counts()).clients == ("few", "lone")
     nodes[0].config["small"] = True
     assert [answer.clients for answer in over_grid.answers(EXACT)] == [("few",)]
@@ -109,7 +110,7 @@ def test_a_secret_is_drawn_once_and_is_its_owners_alone(rotated):
     nodes = rotated
     path = Path(nodes[0].config["folder"]) / "secret"
     path.unlink()
-    over_grid = federation(nodes[:1])
+    over_grid = federation(nodes[:1], contract=Contract("1", EXACT.params, 20))
     (one,), (two,) = ([answer.payload for answer in over_grid.answers(EXACT)] for _ in "ab")
     assert one == two
     assert path.stat().st_mode & 0o777 == 0o600

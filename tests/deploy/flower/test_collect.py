@@ -108,7 +108,7 @@ def test_words_of_a_client_end_no_run_and_forge_no_line_of_the_log(nodes, tmp_pa
     assert all(line.isprintable() for line in said)
 
 
-def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, tmp_path):
+def test_a_label_that_no_file_can_hold_is_refused_before_it_is_durable(nodes, unchecked, tmp_path):
     lone = ClientData(ArraySamples(np.ones((12, 64)), np.array(["\ud800"] * 12)))
     own = tmp_path / "own"
     own.mkdir()

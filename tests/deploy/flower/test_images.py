@@ -73,7 +73,7 @@ def test_nodes_with_images_and_a_server_that_tests_on_images(photos):
 
 
 @pytest.mark.parametrize("name", [None, "", "../server/server.onnx", 3])
-def test_a_clients_word_for_its_extractor_opens_no_file(photos, monkeypatch, name):
+def test_a_clients_word_for_its_extractor_opens_no_file(photos, monkeypatch, unchecked, name):
     """Left out, or a path: what is opened is what the server's own settings name."""
     said = {"identity": "x"} if name is None else {"identity": "x", "name": name}
     monkeypatch.setattr("headstart.deploy.flower.samples._public", lambda extractor: said)

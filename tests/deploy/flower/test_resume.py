@@ -107,6 +107,6 @@ def test_a_question_of_another_version_is_refused_in_one_line(nodes):
     reply = asked(nodes, content)
     assert (reply.code, reply.payload) == ("failed", b"")
     assert reply.text == (
-        "question: expected version 2 of the protocol, got 1; "
+        "question: expected version 3 of the protocol, got 1; "
         "install the same version of Headstart everywhere"
     )

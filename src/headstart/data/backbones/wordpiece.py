@@ -42,7 +42,9 @@ class Reading:
     def __post_init__(self) -> None:
         checks.count("length", self.length)
         if self.length < 3:
-            raise DataError(f"length: expected room for a token (3 or more), got {self.length}")
+            raise DataError(
+                f"length: expected at least 3 (a token and two marks), got {self.length}"
+            )
 
     def settings(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,15 +78,15 @@ class WordPieces:
         return self.reading.settings()
 
     def __call__(self, sentence: str) -> NDArray[np.int32]:
-        room = self.reading.length - 2
+        most = self.reading.length - 2
         pieces: list[int] = []
         for word in split_words(sentence):
             pieces += self._pieces(word)
-            if len(pieces) >= room:
+            if len(pieces) >= most:
                 break
         if not pieces:
             raise DataError(f"sentence: expected words, got {sentence[:40]!r}")
-        ids = [self.vocabulary[BEGIN], *pieces[:room], self.vocabulary[END]]
+        ids = [self.vocabulary[BEGIN], *pieces[:most], self.vocabulary[END]]
         return np.array(ids + [0] * (self.reading.length - len(ids)), np.int32)
 
     def _pieces(self, word: str) -> list[int]:

@@ -22,6 +22,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
+from headstart.deploy import agreement
 from headstart.deploy.admission import UploadRejected, check_small_client
 from headstart.deploy.flower.budget import KINDS, Budget, charged, jobs_of, mark, network_of
 from headstart.deploy.flower.messages import Question, Reply
@@ -64,6 +65,14 @@ def answer(message: Message, context: Context) -> Reply:
             return Reply(name, nonce=nonce)
         load_plugins(node, question.plugins)
         samples = own_samples(node)
+        agreement.hold(
+            own_folder(node),
+            question.agreement,
+            question.step,
+            question.broadcast,
+            samples.client,
+            samples.extractor,
+        )
         payload = work(question, question.step, samples.client, node)
         return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from headstart.deploy.admission import Contract
+from headstart.deploy.agreement import Agreement
 from headstart.deploy.flower.messages import Question, Reply, packed
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.nodes import ClientFailure
@@ -77,6 +79,11 @@ class FlowerFederation:
     def clients(self) -> Sequence[str]:
         return tuple(self.nodes)
 
+    @cached_property
+    def _terms(self) -> Mapping[str, Any] | None:
+        """What a client agrees to that joins."""
+        return None if self.contract is None else Agreement.of(self.contract).to_plain()
+
     # -- questions and answers -----------------------------------------------------------------
 
     def ask(
@@ -106,6 +113,7 @@ class FlowerFederation:
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
             plugins=self.plugins,
+            agreement=self._terms if step is not None and step.name == "measure" else None,
         )
         return Message(
             question.to_content(shared),

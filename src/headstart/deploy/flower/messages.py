@@ -19,10 +19,17 @@ from headstart.federation.protocol import Arrays, Step
 
 _ABOUT, _ARRAYS, _UPLOAD = "about", "arrays", "upload"
 _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
-VERSION = 2  # of questions and replies
-_TOLD = ("precision", "training", "turn", "last", "news", "nonce")
+VERSION = 3  # of questions and replies
+_TOLD = ("precision", "training", "turn", "last", "news", "nonce", "agreement")
 _LONGEST = 20_000  # characters about an answer
-OWN_CODES = ("failed", "small", "plugin", "budget", "train")  # with which a client may refuse
+OWN_CODES = (
+    "failed",
+    "small",
+    "plugin",
+    "budget",
+    "train",
+    "agreement",
+)  # with which a client may refuse
 
 
 def packed(broadcast: Arrays) -> ArrayRecord:
@@ -40,6 +47,7 @@ class Question:
     `nonce`: a random text that only the asked node is told, and says again; Flower itself does not
     keep one node from answering a question to another whose identity it can guess. `plugins`: the
     server's (name → SHA-256), which the node compares with its own; it is never told to load any.
+    `agreement`: the terms of the contract, with the question by which one joins.
     """
 
     step: Step | None = None
@@ -51,6 +59,7 @@ class Question:
     news: Mapping[str, Any] | None = None
     nonce: str = ""
     plugins: Mapping[str, str] = field(default_factory=dict)
+    agreement: Mapping[str, Any] | None = None
 
     def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
         """`arrays`: the broadcast as it was packed for another client."""
@@ -67,6 +76,7 @@ class Question:
             "news": None if self.news is None else dict(self.news),
             "nonce": self.nonce,
             "plugins": dict(self.plugins),
+            "agreement": None if self.agreement is None else dict(self.agreement),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
         return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})

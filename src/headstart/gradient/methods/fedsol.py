@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headstart.gradient.recipe import Gradient, Local, Recipe, Term
-from headstart.gradient.tree import Tree, each, lengths, minus, only, spread
+from headstart.gradient.tree import Tree, each, minus, norms, only, spread
 from headstart.heads.base import number
 
 
@@ -20,7 +20,7 @@ def fedsol(rho: float = 2.0, tau: float = 3.0) -> Recipe:
 
     def correct(gradient: Gradient, params: Tree, local: Local) -> dict[str, Any]:
         away = gradient(params, of=distilled)
-        moved, size = lengths(minus(only(params, away), local.received)), lengths(away)
+        moved, size = norms(minus(only(params, away), local.received)), norms(away)
         reach = rho * (moved > 0) / (size + (size == 0))
         there = each(lambda at, way: at + spread(reach, at) * way, only(params, away), away)
         return gradient({**params, **there})

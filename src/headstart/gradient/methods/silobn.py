@@ -1,6 +1,6 @@
 """SiloBN (Andreux et al. 2020): FedAvg whose statistics of batch norm stay with each client.
 
-γ and β are shared like all weights. Training never looks at running statistics (but in a batch of
+γ and β are shared like all weights. Training never uses running statistics (but in a batch of
 one image, which has none of its own), so that the learned parameters are those of FedAvg, bit for
 bit; what differs is what a test normalizes with.
 """

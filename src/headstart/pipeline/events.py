@@ -1,6 +1,6 @@
 """The events of a simulated run, as it happens: a line each in events.jsonl, for who watches.
 
-Of a private run they tell no more than its release: not what the head was like on the way.
+Of a private run they say no more than its release: not what the head was like on the way.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ HELD = 0.2  # seconds for which points wait for others: a file is opened once fo
 
 
 @dataclass
-class Story:
-    """What is told of one run."""
+class RunEvents:
+    """Writes the events of one run to its folder."""
 
     folder: RunFolder
     private: bool = False
     clock: Callable[[], float] = time.monotonic
-    _told: dict[str, float] = field(default_factory=dict, init=False)  # what: when it was
+    _shown: dict[str, float] = field(default_factory=dict, init=False)  # when, by work
     _points: list[str] = field(default_factory=list, init=False)
     _written: float = field(default=-HELD, init=False)
 
     def start(self, config: RunConfig, pipeline: str, clients: int) -> None:
-        """Tell what begins, or goes on."""
+        """Write what begins, or goes on."""
         self.folder.event(
             "start",
             headstart=__version__,
@@ -45,7 +45,7 @@ class Story:
         )
 
     def point(self, point: Point) -> None:
-        """Tell a point of the curve: accuracy and traffic after a round."""
+        """Note a point of the curve: accuracy and traffic after a round."""
         self._points.append(event_line("point", **point.values()))
         if self.clock() - self._written >= HELD:
             self.write()
@@ -53,31 +53,31 @@ class Story:
     def write(self) -> None:
         """Write the points that wait."""
         if self._points:
-            self.folder.tell("\n".join(self._points))
+            self.folder.append_events("\n".join(self._points))
             self._points.clear()
             self._written = self.clock()
 
     def arrived(self, arrival: Arrival) -> None:
-        """Tell how the head of the uploads so far does."""
+        """Write how good the head of the uploads so far is."""
         if not self.private:  # a release comes once
             self.folder.event("solved", **asdict(arrival))
 
-    def telling(self, progress: Progress) -> Progress:
-        """Return `progress` that also tells how far it is, now and then."""
+    def noting(self, progress: Progress) -> Progress:
+        """Return `progress` that also writes how far it is, now and then."""
 
         def show(what: str, done: int, of: int) -> None:
             progress(what, done, of)
             now = self.clock()
-            if done == of or now - self._told.get(what, -PACE) >= PACE:
-                self._told[what] = now
+            if done == of or now - self._shown.get(what, -PACE) >= PACE:
+                self._shown[what] = now
                 self.write()
                 self.folder.event("progress", work=what, done=done, of=of)
 
         return show
 
     @contextmanager
-    def told_if_stopped(self) -> Iterator[None]:
-        """Tell why a run ended before its end, where there is time to."""
+    def stop_noted(self) -> Iterator[None]:
+        """Write why a run ended before its end, where there is time to."""
         try:
             yield
             self.write()
