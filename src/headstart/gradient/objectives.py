@@ -45,7 +45,8 @@ class Loss:
     beside: Callable[[Term], tuple[str, ...]] | None = None
 
     def term(self, name: str, weight: float) -> Term:
-        return replace(Term(name, weight), **self.usual)
+        settings: dict[str, Any] = dict(self.usual)
+        return replace(Term(name, weight), **settings)
 
 
 @dataclass(frozen=True)
