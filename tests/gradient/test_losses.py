@@ -19,9 +19,9 @@ from headstart.gradient.steps import Job
 from headstart.gradient.terms import mixed
 from headstart.testing.federations import assert_close, assert_same, fresh, run, vectors
 
-OF_SAMPLES = [name for name, loss in LOSSES.items() if not loss.beside]  # not of pixels
-
 from .helpers import Slopes
+
+OF_SAMPLES = [name for name, loss in LOSSES.items() if not loss.beside]  # not of pixels
 
 SETTINGS = {"tau": 1.7, "scale": 1.3, "gamma": 0.6}
 COUNTS = np.array([[4.0, 1.0, 2.0, 3.0], [1.0, 0.0, 5.0, 2.0]])

@@ -64,7 +64,8 @@ def test_bad_settings_are_named(name, setting, value):
 
 
 def test_every_setting_can_be_wrong():
-    known = {(n, s) for n in gradient.METHODS for s in inspect.signature(gradient.METHODS[n]).parameters}
+    every = gradient.METHODS
+    known = {(n, s) for n in every for s in inspect.signature(every[n]).parameters}
     tried = {(name, setting) for name, setting, _ in WRONG}
     rates = {(n, s) for n, s in known if s in ("server_rate", "momentum", "tau")}  # one class each
     assert known - tried <= rates, "add a value that is refused to WRONG"

@@ -69,7 +69,7 @@ class Outputs:
     through_received: Outputs | None = None  # the same batch through the received model
     last: Outputs | None = None  # through the client's own last one
     cells: Cells | None = None
-    beside: Mapping[str, Seen] = field(default_factory=dict)  # through models the server sent
+    beside: Mapping[str, Outputs] = field(default_factory=dict)  # through models the server sent
 
     @property
     def logits(self) -> Tensor:
@@ -215,7 +215,7 @@ def moon(seen: Outputs, term: Term) -> Tensor:
     return seen.mean(F.softplus(far - near))  # −log e^a/(e^a + e^b)
 
 
-def self_training(seen: Seen, term: Term) -> Tensor:
+def self_training(seen: Outputs, term: Term) -> Tensor:
     """Return LADD's loss of pixels: pseudo-labels of a teacher, distillation from the source.
 
     Scores of cells are enlarged first; of the masks only their size is looked at.

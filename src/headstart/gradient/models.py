@@ -332,7 +332,7 @@ class Model:
 
     def _told(
         self, wanted: frozenset[str], params: Mapping[str, Tensor], batch: Batch, local: Local
-    ) -> dict[str, Seen]:
+    ) -> dict[str, Outputs]:
         """The batch through models that the server sent, with their own running statistics."""
         trees = {"teacher": local.received, **local.server}
         with torch.no_grad():
