@@ -9,8 +9,11 @@ import dataclasses
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 Row = tuple[str, str, str]  # setting, default, kind
@@ -135,13 +138,23 @@ def _head(name: str, kind: Any) -> Item:
 
 
 def _article(statistic: Any) -> str:
-    return f"`{statistic.__name__}`: {_first(_doc(statistic))}".rstrip(".")
+    return f"`{statistic.__name__}`, {_first(_doc(statistic)).split('. ')[0].lower()}".rstrip(".")
+
+
+_TOWARDS = {"spherefed": "Orthonormal"} | dict.fromkeys(
+    ("dot-regression", "feddr-plus", "fedetf", "fedgela"), "ETF"
+)
+_OF_METHOD = {  # losses with settings of their own, which their methods know
+    "balanced": ["ETF + FedETF-20"],
+    "scaled": ["ETF + FedGELA-20"],
+    "sphere": ["Orthonormal + SphereFed-20"],
+}
 
 
 def _method(name: str, make: Any) -> Item:
     text = _doc(make) or _doc(_module(make))
-    written = "Fed3R + " + name
-    example = f'headstart run "{written}-20(head)" --data digits'
+    head = _TOWARDS.get(name, "none")
+    example = _run([f"Fed3R + {name}-20(head)", f"{head} + {name}-20"])
     return Item(name, "", text, _parameters(make), example, make.__module__)
 
 
@@ -150,9 +163,57 @@ def _loss(name: str, loss: Any) -> Item:
     function = getattr(losses, getattr(loss.value, "name", ""), loss.value)
     kind = "a term, for any method" if loss.references else "a loss"
     settings = tuple((key, f"`{value:g}`", "") for key, value in loss.usual.items())
-    how = f"term={name}" if loss.references else f"loss={name}"
-    example = f'headstart run "Fed3R + FedAvg-20(head, {how})" --data digits'
+    how = f"FedAvg-20(head, term={name})" if loss.references else f"local-only-20(loss={name})"
+    example = _run([f"Fed3R + {how}", f"none + {how}", *_OF_METHOD.get(name, ())])
     return Item(name, kind, _doc(function), settings, example, "headstart.gradient.losses")
+
+
+def _run(pipelines: Sequence[str]) -> str:
+    """The first command of these that would run: on digits, or on images through a network."""
+    for data, words in (("digits", ""), ("photos", " network=small_cnn pixels=32")):
+        for pipeline in pipelines:
+            if _would_run(pipeline, data):
+                return f'headstart run "{pipeline}" --data {data}{words}'
+    return ""
+
+
+def _would_run(pipeline: str, data: str) -> bool:
+    from headstart.errors import HeadstartError
+    from headstart.pipeline.config import parsed
+    from headstart.pipeline.run import check_pipeline
+
+    try:
+        check_pipeline(_experiment(data).context(), parsed(pipeline))
+    except HeadstartError:
+        return False
+    return True
+
+
+@cache
+def _experiment(data: str) -> Any:
+    """A few samples over two clients, for what may be asked of them."""
+    from headstart.pipeline.config import make_config
+    from headstart.pipeline.experiment import prepare
+
+    split = {"partition": {"name": "iid", "clients": 2}, "held_out": 0.45}
+    if data == "digits":
+        return prepare(make_config({"data": "digits", **split}))
+    with tempfile.TemporaryDirectory() as folder:
+        _draw(Path(folder))
+        network = {"network": "small_cnn", "pixels": 32, "test_fraction": 0.25}
+        return prepare(make_config({"data": folder, **network, "held_out": 0.45}))
+
+
+def _draw(folder: Path) -> None:
+    """Grey images: two clients, two classes."""
+    from PIL import Image
+
+    for client in "ab":
+        for shade in (50, 200):
+            place = folder / client / str(shade)
+            place.mkdir(parents=True)
+            for k in range(8):
+                Image.new("RGB", (32, 32), (shade + k,) * 3).save(place / f"{k}.png")
 
 
 def _partitioner(name: str, deal: Any) -> Item:

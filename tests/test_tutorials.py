@@ -57,8 +57,8 @@ def test_everything_that_has_a_name_has_a_text():
     assert reference.untold(pages) == []
     items = {item.name for page in pages for item in page.items}
     assert {"fed3r", "feddr-plus", "dirichlet", "headstart ledger list", "hs.compare"} <= items
-    for page in pages[:2]:
-        assert all(item.example for item in page.items), page.title
+    without = {item.name for page in pages[:3] for item in page.items if not item.example}
+    assert without <= {"ladd", "self-training"}  # of scenes, which their pages show
 
 
 @pytest.mark.long

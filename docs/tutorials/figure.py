@@ -18,8 +18,7 @@
 # `none` begins with random rows.
 
 # %%
-import matplotlib.pyplot as plt
-
+# %matplotlib inline
 import headstart as hs
 
 # %% [markdown]
@@ -103,6 +102,3 @@ for result in results:
 # ```
 #
 # To write a head, a loss or a network of your own: [Add a head or a method](../plugins.md).
-
-# %%
-plt.close("all")
