@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison bench-watch docs test-docs dist clean
+.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison bench-watch bench-segment docs test-docs dist clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -88,6 +88,9 @@ bench-serve: $(VENV)/.all ## uploads through admission and ledger; rounds next t
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/secure.py
 	$(BIN)/python benchmarks/flower_rounds.py
+
+bench-segment: $(VENV)/.all ## heads over pixels on CamVid: the bars, and how far a closed form goes
+	$(BIN)/python benchmarks/segment.py
 
 bench-poison: $(VENV)/.all ## one bad client in a hundred, at every cap: messages next to the worst legal samples
 	$(BIN)/python benchmarks/poison.py

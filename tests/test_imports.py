@@ -18,11 +18,11 @@ with contextlib.redirect_stdout(io.StringIO()):
 """
 
 
-def loaded(code, *words):
+def loaded(code, *arguments):
     """The modules that are imported when this code has run."""
     code += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     out = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *words],
+        [sys.executable, "-W", "error", "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=True,

@@ -27,14 +27,14 @@ FLAGS = (
 )
 
 
-def tell(folder, what, **facts):
+def write_event(folder, what, **facts):
     """Add an event to the folder of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "events.jsonl", "a", encoding="utf-8") as file:
         file.write(event_line(what, **facts) + "\n")
 
 
-def told(feed):
+def received(feed):
     """The messages of one poll, by the name of their view; reports by their number."""
     return {message.get("name", ""): message for message in feed.poll() if "view" in message}
 

@@ -105,11 +105,11 @@ def budget(
     ]
     if rows:
         show_rows(("release", "μ", "ε alone", "state"), rows)
-    spent = f"spent: ε = {found.epsilon:.4g} at δ = {found.delta:g} (μ = {found.mu:.4g})"
-    if found.most is None:
-        say(spent)
-    else:
-        say(f"{spent} of ε = {found.most:g}; left for one more release: μ = {found.left:.4g}")
+    say(f"spent: ε = {found.epsilon:.4g} at δ = {found.delta:g} (μ = {found.mu:.4g})")
+    if found.promised:
+        epsilon, of = found.promised
+        left = f"left for one more release: μ = {found.left:.4g}"
+        say(f"promised: ε = {epsilon:g} at δ = {of:g}; {left}")
     return asdict(found)
 
 

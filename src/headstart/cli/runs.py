@@ -64,7 +64,7 @@ def demo(
 
 
 def _streets(output: Path | None) -> dict[str, Any]:
-    """The class of every pixel of drawn streets, eight drives, one message each."""
+    """The class of every pixel of drawn streets, six drives, one message each."""
     from headstart import optional
     from headstart.cli.show import show_end, show_heads
     from headstart.pipeline.config import make_config

@@ -176,7 +176,7 @@ def prepare(
         train,
         test,
         kept,
-        describe(kept, train.labels),
+        heterogeneity(kept, train),
         clients,
         opened(config, clients, test, in_memory=data is not None),
         None if source is None else source.extractor,
@@ -353,6 +353,13 @@ def _whole(name: str, made: Any, samples: int) -> Partition:
             f"partition: {name}: expected some of the samples 0 to {samples - 1}, got {largest}"
         )
     return made
+
+
+def heterogeneity(partition: Partition, train: Labelled) -> Heterogeneity:
+    """How unlike clients are by their samples; of scenes, by the classes of their cells."""
+    if isinstance(train, CellSet):
+        return describe(*train.dealt(partition))
+    return describe(partition, train.labels)
 
 
 def _held(config: RunConfig, split: ClientSplit) -> tuple[dict[str, ClientData], Samples]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart import optional
+from headstart.data.cells import CellSamples
 from headstart.errors import HeadstartError
 from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
@@ -32,6 +33,7 @@ from headstart.pipeline.private import check_private, public, with_budget
 from headstart.privacy.differential import Private
 from headstart.progress import Progress, silent
 from headstart.report import write_report
+from headstart.report.pictures import PICTURES
 from headstart.results import Arrival, Point, RunResult, SeedResult
 from headstart.writers import writer
 
@@ -375,6 +377,7 @@ def load_or_run(
             )
         finally:
             close()
+        picture(folder, state, context)
         save(folder, result, state, context)
     if checkpoint:
         checkpoint.remove()
@@ -400,6 +403,14 @@ def recorded(experiment: Experiment, pipeline: Pipeline, folder: RunFolder) -> F
         return None
     store = FolderStore(folder, pipeline.init.name, experiment.federation.clients)
     return Recorded(experiment.federation, store)
+
+
+def picture(folder: RunFolder, state: ModelState, context: PipelineContext) -> None:
+    """What a report shows of scenes."""
+    if isinstance(context.test, CellSamples) and state.head is not None:
+        from headstart.pipeline.segmenting import write_pictures
+
+        write_pictures(linear_head(context, state), context.test, folder.path / PICTURES)
 
 
 def save(

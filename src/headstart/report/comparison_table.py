@@ -132,6 +132,7 @@ BYTES, MEGABYTES = Kind(format.size, 1, ".0f"), Kind(format.size, 1e6)
 GIGAFLOPS, SECONDS = Kind(format.flops, 1e9), Kind(format.seconds, 1, ".1f")
 MESSAGE, COSTS, FLOPS = "Bytes per client", "Bytes", "FLOPs per client"
 _TOP = (
+    Column("mIoU %", "", "mIoU", SHARE, lambda run: run.mean_iou, max, True),
     Column("accuracy %", "", "accuracy", SHARE, lambda run: run.accuracy, max, True),
     Column("balanced %", "", "balanced", SHARE, lambda run: run.balanced_accuracy, max),
     Column("pooled %", "", "pooled", SHARE, _pooled),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart.evaluate import Scores
+from headstart.privacy.accountant import composed, epsilon_of
 from headstart.report.comparison_metrics import Entry, OwnModel, Read, paired
 from headstart.report.comparison_table import Cell, Table
 from headstart.report.figures import CELLS, COLUMNS, LINES, group
@@ -199,9 +200,17 @@ class Promise(NamedTuple):
 
 
 def promises(entries: Sequence[Entry]) -> list[Promise]:
-    """Of every private pipeline, its first seed's; another seed is another release."""
+    """Of every private pipeline, its first seed's; and what all releases over the data spent."""
     private = ((entry.label, entry.first.privacy) for entry in entries)
-    return [Promise(label, privacy.facts) for label, privacy in private if privacy]
+    found = [Promise(label, privacy.facts) for label, privacy in private if privacy]
+    runs = (run.privacy for entry in entries for run in entry.result.runs)
+    releases = [privacy for privacy in runs if privacy]
+    if len(releases) < 2:
+        return found
+    delta = max(privacy.delta for privacy in releases)
+    epsilon = epsilon_of(composed(privacy.spent_mu for privacy in releases), delta)
+    spent = f"{len(releases)} releases over the same data: ε = {epsilon:.4g} at δ = {delta:g}"
+    return [*found, Promise("All of them", (("Spent together", spent),))]
 
 
 class DisclosureCount(NamedTuple):
