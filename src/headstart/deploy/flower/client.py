@@ -22,6 +22,8 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
+from headstart.data.cells import CellSamples
+from headstart.data.samples import units
 from headstart.deploy import agreement
 from headstart.deploy.admission import UploadRejected, check_small_client
 from headstart.deploy.flower.budget import KINDS, Budget, charged, jobs_of, mark, network_of
@@ -175,7 +177,7 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
     shows = kind.discloses
     if not shows or step.silent:
         return
-    tested = 0 if client.test is None else len(client.test)
+    tested = 0 if client.test is None else units(client.test)
     if kind.tests and 0 < tested < FEWEST and not node.small:
         raise UploadRejected(
             "small",
@@ -190,6 +192,7 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,
+        images=units(client.samples) if isinstance(client.samples, CellSamples) else None,
     )
     for leak in shown:
         log.warning("headstart: what is sent shows %s", leak.text)
