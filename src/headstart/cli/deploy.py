@@ -33,6 +33,7 @@ def init(
         str, typer.Option(help="a file of the agreed classes, one per line")
     ] = "",
     extractor: Annotated[str, typer.Option(help="what makes everybody's features")] = "",
+    secure: Annotated[bool, typer.Option("--secure", help="only sums of groups are seen")] = False,
 ) -> dict[str, Any]:
     """Write a ready project: Flower app, certificates, node keys, commands, units, a container."""
     from headstart.deploy.scaffold import Plan, next_steps
@@ -51,6 +52,7 @@ def init(
         labels,
         class_list,
         extractor,
+        secure,
     )
     write(folder, plan)
     say(f"{folder}: ready; README.md there says who needs what. In order:")
@@ -58,6 +60,18 @@ def init(
     for step in steps:
         say(f"  {step}")
     return {"folder": folder, "steps": steps}
+
+
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(help="the new file, on the node's own machine")],
+) -> dict[str, Any]:
+    """A signing key of a node's own; prints its public half, for everybody's peers.json."""
+    from headstart.deploy.scaffold import signing_key
+
+    public = signing_key(path)
+    say(public)
+    return {"public": public}
 
 
 @app.command(name="node")

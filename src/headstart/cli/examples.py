@@ -64,6 +64,7 @@ EXAMPLES: dict[str, Sequence[str]] = {
         "headstart deploy init fed --node site-a --node site-b --dimension 64 --bound 1.0",
     ),
     "deploy node": ("headstart deploy node fed site-c",),
+    "deploy key": ("headstart deploy key sign.key",),
     "ledger list": ("headstart ledger list fed/server/ledger",),
     "ledger verify": ("headstart ledger verify fed/server/ledger --quiet",),
     "ledger budget": (

@@ -431,6 +431,9 @@ def save(
 
             about = pixels.described(context, state)
         state.save(folder.path / "model.safetensors", context.images.plain(), about)
+    if state.clusters is not None:
+        for cluster, own in state.clusters.states(state).items():
+            own.save(folder.path / f"cluster-{cluster}.safetensors")
     folder.save_result(result)
 
 

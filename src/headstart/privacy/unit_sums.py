@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headstart.data.samples import Positions, images_of, pieces
-from headstart.errors import StepRefusedError
+from headstart.errors import HeadstartError, StepRefusedError
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
@@ -150,6 +150,17 @@ def _check_lengths(found: Moments | ClassSums) -> None:
         raise broken("expected sums of samples of unit length, got longer ones")
 
 
+def _direction(broadcast: Arrays, dimension: int) -> Any:
+    """What all samples share, of length 1: with another one, rows would not be of unit length."""
+    direction = broadcast.get("direction")
+    if direction is None:
+        return None
+    known = direction.shape == (dimension,) and direction.dtype == np.float64
+    if not known or not abs(float(np.linalg.norm(direction)) - 1) < 1e-6:
+        raise HeadstartError(f"direction: expected {dimension} numbers of length 1")
+    return direction
+
+
 def _part(
     client: ClientData, at: Positions, params: Mapping[str, Any], broadcast: Arrays
 ) -> Summable:
@@ -159,7 +170,7 @@ def _part(
     check_classes(labels, agreed)
     if "projection" in broadcast:
         features = along(features, broadcast["projection"])
-    rows = unit_rows(features, broadcast.get("direction"))
+    rows = unit_rows(features, _direction(broadcast, features.shape[1]))
     if params["kind"] == "residual":
         return residual_sums(rows, labels, agreed, broadcast["weights"])
     if params["kind"] == "mean":

@@ -27,7 +27,7 @@ from headstart.data.feature_cache import SETTLED
 from headstart.data.partition import last_split, natural, personal_split
 from headstart.data.samples import ArraySamples
 from headstart.deploy.flower.budget import KINDS
-from headstart.deploy.flower.settings import NodeSettings
+from headstart.deploy.flower.settings import FLOORS, NodeSettings
 from headstart.deploy.private import private_folder, write_private
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import ClientData
@@ -35,7 +35,7 @@ from headstart.pipeline.inputs import Extraction, holds_images, read
 
 _KEPT = ".kept-samples.npz"
 _TRAIN, _TEST = ("features", "labels"), ("test_features", "test_labels")  # arrays of that file
-_NOT_READ = ("folder", "small", "train", *KINDS)  # settings that no sample depends on
+_NOT_READ = {*FLOORS, "folder", "small", "train", *KINDS}  # settings that no sample depends on
 
 
 @dataclass(frozen=True, eq=False)
