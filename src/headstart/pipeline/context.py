@@ -309,9 +309,12 @@ class PipelineContext:
         diagnosis: Mapping[str, float] | None = None,
     ) -> None:
         """Add a point to the curve; `diagnosis`: what else is known of its round."""
-        told: dict[str, Any] = {"diagnosis": diagnosis or None, "pixels": self._of_pixels() or None}
-        told |= self.meter.costs(len(self.federation.clients))
-        self.curve.append(Point(phase, round_, accuracy, **told))
+        measured: dict[str, Any] = {
+            "diagnosis": diagnosis or None,
+            "pixels": self._of_pixels() or None,
+        }
+        measured |= self.meter.costs(len(self.federation.clients))
+        self.curve.append(Point(phase, round_, accuracy, **measured))
         self.watch(self.curve[-1])
 
     def _of_pixels(self) -> dict[str, float]:
