@@ -103,6 +103,9 @@ def _scores(context: PipelineContext, state: ModelState) -> Scores:
     if context.config.dense:
         found = context.matrices["unseen"]
         return Scores(found.classes, found.matrix)
+    if state.clusters is not None:
+        found = state.clusters.confusion(context.test)
+        return Scores(found.classes, found.matrix)
     head = linear_head(context, state)
     if isinstance(context.test, CellSamples):
         return context.scores(head)

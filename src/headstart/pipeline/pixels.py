@@ -29,7 +29,7 @@ def check(context: PipelineContext, pipeline: Pipeline) -> None:
             f"closed form measures; say it alone, without network, on the cells of an extractor"
         )
     for phase in pipeline.phases[1:]:
-        if phase.kind != "train":
+        if phase.kind not in ("train", "source"):
             raise HeadstartError(
                 f"{phase}: expected training of the whole federation for {network}, "
                 f"got {phase.description}, which looks at a label per image"
@@ -69,7 +69,12 @@ def _both(
     names = tuple(context.classes.tolist())
     found = {}
     if len(context.test) and not _of_clients_alone(context, inference):
-        found[UNSEEN] = pixel_tests.tested(job, state.params, context.test, names, inference)
+        parts = [(state.params, context.test)]
+        if state.clusters is not None:
+            split = state.clusters.parts(context.test)
+            parts = [(state.clusters.params[cluster], own) for cluster, own in split.items()]
+        several = (pixel_tests.tested(job, *part, names, inference) for part in parts)
+        found[UNSEEN] = sum(several, Confusion.empty(names))
     if context.config.personal:
         arrays = (state.params, context.classes, names, inference)
         try:
