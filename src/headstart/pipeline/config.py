@@ -141,7 +141,7 @@ class RunConfig(BaseModel):
     source: str | None = Field(
         None,
         description="labelled scenes of the server: a drive of the data, other scenes, or drawn; "
-        "the test is the last test_fraction of each client, and nothing is held_out",
+        "without test=… the test is the last test_fraction of each client; nothing is held_out",
     )
     text: str | None = Field(None, description="the column of sentences in a .csv or .tsv file")
     extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")

@@ -242,7 +242,7 @@ def check_sides(config: RunConfig, images: Labelled) -> None:
 
 def deal(config: RunConfig, data: Labelled) -> ClientSplit:
     """Split and partition."""
-    if config.source is not None:
+    if config.source is not None and config.test is None:
         return _deal_to_unlabelled(config, data)
     if data.test is None:
         data = data.with_test(config.test_fraction, config.splitting_seed)
