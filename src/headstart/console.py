@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from headstart.errors import SkippedWarning
+from headstart.errors import SkippedWarning, printable
 from headstart.files import spreadsheet_text, write_text
 
 out = Console()
@@ -104,7 +104,12 @@ def show_skipped() -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, SkippedWarning):
-            err.print(f"left out: {message}", markup=False, highlight=False, soft_wrap=True)
+            err.print(
+                f"left out: {printable(str(message))}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
         else:
             usual(message, category, *rest, **more)
 
@@ -123,4 +128,4 @@ def show_change(model: Any, what: str, folder: Path) -> None:
 
 def say(text: str) -> None:
     """Print a line of text as it is, without markup or highlighting."""
-    out.print(text, highlight=False, markup=False, soft_wrap=True)
+    out.print(printable(text, kept="\n\t"), highlight=False, markup=False, soft_wrap=True)
