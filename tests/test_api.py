@@ -151,9 +151,9 @@ WRONG = {
 
 @pytest.mark.parametrize("said", WRONG)
 def test_a_mistake_is_one_line(said, tmp_path):
-    told = {"pipelines": ["Fed3R"], "data": (X, Y, Y), **WRONG[said]}
+    arguments = {"pipelines": ["Fed3R"], "data": (X, Y, Y), **WRONG[said]}
     with pytest.raises(hs.HeadstartError, match=said) as caught:
-        hs.compare(**told, out=tmp_path / "out")
+        hs.compare(**arguments, out=tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 

@@ -47,11 +47,11 @@ finally:
 def headstart(tmp_path):
     """The command line as if only the core and these extras were installed."""
 
-    def call(*words, extras=(), code=0):
+    def call(*arguments, extras=(), code=0):
         there = {package for extra in extras for package in EXTRAS[extra]}
         absent = ",".join(sorted(PACKAGES - there))
         done = subprocess.run(
-            [sys.executable, "-c", START, absent, *map(str, words)],
+            [sys.executable, "-c", START, absent, *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, "HEADSTART_CACHE": str(tmp_path / "cache")},
             capture_output=True,
@@ -93,7 +93,7 @@ def test_closed_forms_are_compared_without_torch(headstart, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "phase"),
+    ("arguments", "phase"),
     [
         (("run", "Fed3R + FedAvg-3(head)", "--data", "nothing.csv"), "FedAvg-3"),
         (("run", "none", "--data", "nothing.csv"), "none"),
@@ -101,8 +101,8 @@ def test_closed_forms_are_compared_without_torch(headstart, tmp_path):
         (("compare", "Fed3R", "Fed3R + Ditto-3", "--data", "nothing.csv"), "Ditto-3"),
     ],
 )
-def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, words, phase):
-    said = headstart(*words, "--out", "out", code=2)
+def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, arguments, phase):
+    said = headstart(*arguments, "--out", "out", code=2)
     assert said.startswith(f"error: {phase}")
     assert said.endswith(': torch is needed and not installed: pip install "headstart[torch]"')
     assert len(said.splitlines()) == 1
@@ -110,7 +110,7 @@ def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, w
 
 
 @pytest.mark.parametrize(
-    ("words", "what", "extra"),
+    ("arguments", "what", "extra"),
     [
         (("run", "Fed3R", "--data", "x.csv", "network=small_cnn"), "network: torch", "vision"),
         (("reproduce", "feddr-table2", "--data", "x", "--out", "o"), "network: torch", "vision"),
@@ -125,11 +125,11 @@ def test_training_names_its_extra_before_anything_is_done(headstart, tmp_path, w
         (("deploy", "init", "fed", "--node", "a", "--dimension", "4"), "cryptography", "flower"),
     ],
 )
-def test_every_other_hint_is_one_line(headstart, tmp_path, words, what, extra):
+def test_every_other_hint_is_one_line(headstart, tmp_path, arguments, what, extra):
     (tmp_path / "x.parquet").write_bytes(b"")
     (tmp_path / "images" / "ann" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "ann" / "cat" / "1.png")
-    said = headstart(*words, code=2)
+    said = headstart(*arguments, code=2)
     hint = f'{what} is needed and not installed: pip install "headstart[{extra}]"'
     assert said == f"error: {hint}"
 
@@ -144,8 +144,8 @@ def test_export_names_the_extra_that_helps(headstart):
 
 def test_torch_alone_trains_keeps_checkpoints_and_predicts(headstart, tmp_path):
     pipeline = "Fed3R + FedAvg-3(head)"
-    words = ("run", pipeline, *DIGITS, "checkpoint_every=1", "--out", "run")
-    headstart(*words, extras=["torch"])
+    arguments = ("run", pipeline, *DIGITS, "checkpoint_every=1", "--out", "run")
+    headstart(*arguments, extras=["torch"])
     assert results(tmp_path / "run")["curve"][-1]["round"] == 3
     assert "safetensors" not in imported(tmp_path)
     said = headstart("predict", "run", "--data", "digits")

@@ -18,11 +18,11 @@ with contextlib.redirect_stdout(io.StringIO()):
 """
 
 
-def loaded(code, *words):
+def loaded(code, *arguments):
     """The modules that are imported when this code has run."""
     code += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     out = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, *words],
+        [sys.executable, "-W", "error", "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -40,6 +40,10 @@ def test_import_loads_nothing_heavy():
 def test_listing_loads_nothing_heavy(command):
     """SciPy imports its parts when they are first used."""
     assert not loaded(COMMAND, command) & (HEAVY | SCIPY | {"urllib.request"})
+
+
+def test_help_loads_little():
+    assert not loaded(COMMAND, "--help") & (HEAVY | SCIPY | {"numpy", "rich.console"})
 
 
 def test_dir_lists_the_public_names():

@@ -33,8 +33,8 @@ def files(tmp_path):
 
 @pytest.fixture
 def headstart(tmp_path):
-    def call(*words, code=0):
-        command = [sys.executable, "-m", "headstart", *map(str, words)]
+    def call(*arguments, code=0):
+        command = [sys.executable, "-m", "headstart", *map(str, arguments)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == code, done.stderr
         assert "Traceback" not in done.stderr
@@ -71,8 +71,11 @@ def test_a_fitted_head_of_a_file_goes_on_only_with_that_file(headstart, files, t
     fit = ("fit", "--data", "digits", "--head", "centred-means", "--plugin", head, "--out", "out")
     assert "Centred means" in headstart(*fit)
     assert "accuracy" in headstart("evaluate", "out", "--data", "digits")  # a model needs no code
-    for words in (("forget", "out", "client-00"), ("add", "out", "--data", "x", "--client", "y")):
-        said = headstart(*words, code=2)
+    for arguments in (
+        ("forget", "out", "client-00"),
+        ("add", "out", "--data", "x", "--client", "y"),
+    ):
+        said = headstart(*arguments, code=2)
         assert "\n" not in said
         assert f"plugin: expected {head}" in said
         assert f"give --plugin {head}" in said
@@ -88,15 +91,15 @@ def test_a_run_folder_never_has_its_plugins_loaded(headstart, files, tmp_path):
     headstart(
         "fit", "--data", "digits", "--head", "centred-means", "--plugin", head, "--out", "out"
     )
-    told = tmp_path / "out" / "config.yaml"
+    config = tmp_path / "out" / "config.yaml"
     evil = tmp_path / "evil.py"
     evil.write_text("open('executed', 'w')\n")
-    kept = yaml.safe_load(told.read_text())
+    kept = yaml.safe_load(config.read_text())
     kept["plugins"] = [{"path": str(evil), "sha256": digest(evil)}]
-    told.write_text(yaml.safe_dump(kept))
+    config.write_text(yaml.safe_dump(kept))
     said = headstart("forget", "out", "client-00", "--plugin", head, code=2)
     assert f"give --plugin {evil}" in said
-    headstart("run", told, "--plugin", head, code=2)
+    headstart("run", config, "--plugin", head, code=2)
     assert not (tmp_path / "executed").exists()
 
 

@@ -8,24 +8,60 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from headstart.errors import SkippedWarning, printable
 from headstart.files import spreadsheet_text, write_text
 
-out = Console()
-err = Console(stderr=True)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_shown = {"text": True, "progress": True}
+
+
+@cache
+def _console(stderr: bool) -> Console:
+    from rich.console import Console  # a third of what a command takes to start, and not all print
+
+    return Console(stderr=stderr)
+
+
+def out() -> Console:
+    """Where results are printed; quiet, where they are not wanted."""
+    console = _console(False)
+    console.quiet = not _shown["text"]
+    return console
+
+
+def err() -> Console:
+    """Where mistakes and progress are."""
+    return _console(True)
+
+
+@contextmanager
+def printing(*, text: bool, progress: bool) -> Iterator[None]:
+    """Whether lines and tables, and progress bars, are printed meanwhile; mistakes always are."""
+    before = dict(_shown)
+    _shown.update(text=text, progress=progress)
+    try:
+        yield
+    finally:
+        _shown.update(before)
 
 
 @contextmanager
 def bar(unit: str = "") -> Iterator[Any]:
     """A progress bar for images or uploads, one line a thing."""
+    from rich.progress import (  # half of what rich takes to import
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description:<14}"),
         BarColumn(),
@@ -33,7 +69,7 @@ def bar(unit: str = "") -> Iterator[Any]:
         TextColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bars:
+    with Progress(*columns, console=err(), transient=True, disable=not _shown["progress"]) as bars:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, of: int) -> None:
@@ -52,7 +88,7 @@ def write_csv(columns: dict[str, Any], output: Path | None) -> None:
     rows = list(zip(*columns.values(), strict=True))
     writer.writerows(map(spreadsheet_text, row) for row in rows)
     if output is None:
-        sys.stdout.write(text.getvalue())
+        write(text.getvalue())
     else:
         write_text(output, text.getvalue())
         say(f"{len(rows)} predictions in {output}")
@@ -63,10 +99,14 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
 
     Where it is too wide for the terminal, pipelines are listed above it and numbered in it.
     """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     rows = [list(row) for row in body]
     named = header.index("pipeline") if "pipeline" in header else -1
     titles = list(header)
-    if named >= 0 and sum(_widths(header, rows)) + 2 * len(header) > out.width:
+    if named >= 0 and sum(_widths(header, rows)) + 2 * len(header) > out().width:
         _number_pipelines(rows, named)
         titles[named] = ""
     table = Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
@@ -76,8 +116,9 @@ def show_rows(header: Sequence[str], body: Iterable[Sequence[str]], title: str =
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     needed = sum(widths) + 2 * len(widths)  # a line that is too long is better than a cut number
-    wide = out if needed <= out.width else Console(file=out.file, width=needed)
-    wide.print(table)
+    usual = out()
+    wider = Console(file=usual.file, width=needed, quiet=usual.quiet)
+    (usual if needed <= usual.width else wider).print(table)
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
@@ -104,28 +145,34 @@ def show_skipped() -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, SkippedWarning):
-            err.print(
-                f"left out: {printable(str(message))}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            text = f"left out: {printable(str(message))}"
+            err().print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             usual(message, category, *rest, **more)
 
     warnings.showwarning = show
 
 
-def show_change(model: Any, what: str, folder: Path) -> None:
-    """Print what a changed run now holds and which of its files were made anew."""
+def show_change(model: Any, what: str, folder: Path) -> dict[str, Any]:
+    """Print, and return, what a changed run now holds; which of its files were made anew."""
     about = model.provenance
     say(
         f"{what}: {about['samples']} samples, {len(model.classes)} classes, "
         f"total {about['total'][:16]}…"
     )
     say(f"made anew: {folder / 'report.html'}, results.json and the tables")
+    known = {key: about[key] for key in ("samples", "total")}
+    return {"folder": folder, "classes": len(model.classes), **known}
+
+
+def write(text: str) -> None:
+    """Print text that is a result itself, for a pipe to take: never wrapped."""
+    if _shown["text"]:
+        sys.stdout.write(text)
 
 
 def say(text: str) -> None:
     """Print a line of text as it is, without markup or highlighting."""
-    out.print(printable(text, kept="\n\t"), highlight=False, markup=False, soft_wrap=True)
+    if _shown["text"]:
+        shown = printable(text, kept="\n\t")
+        out().print(shown, highlight=False, markup=False, soft_wrap=True)

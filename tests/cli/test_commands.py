@@ -17,10 +17,10 @@ def _word(value):
 
 @pytest.fixture
 def headstart(tmp_path):
-    def call(*words, code=0, err=False):
+    def call(*arguments, code=0, err=False):
         """What it prints; with `err`, or when it fails, what it says beside that."""
         done = subprocess.run(
-            [sys.executable, "-m", "headstart", *map(os.fsdecode, map(_word, words))],
+            [sys.executable, "-m", "headstart", *map(os.fsdecode, map(_word, arguments))],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -110,7 +110,7 @@ def test_doctor_and_version(headstart):
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("arguments", "hint"),
     [
         (("fit", "--data", "nothing.csv"), "no such file"),
         (("fit", "--data", "digits", "--head", "fed4r"), "did you mean 'fed3r'"),
@@ -126,9 +126,9 @@ def test_doctor_and_version(headstart):
         (("fit", "--data", "digits", "--out", "bad.safetensors/x"), "output"),
     ],
 )
-def test_a_mistake_is_one_clear_line(headstart, tmp_path, words, hint):
+def test_a_mistake_is_one_clear_line(headstart, tmp_path, arguments, hint):
     (tmp_path / "bad.safetensors").write_bytes(b"\x00" * 64)
-    said = headstart(*words, code=2)
+    said = headstart(*arguments, code=2)
     assert said.startswith("error: ")
     assert hint in said
     assert len(said.splitlines()) == 1
@@ -235,8 +235,8 @@ def test_a_head_of_both_views_predicts_with_both(headstart, photos, tmp_path):
     headstart("fit", "--data", photos, "--out", "run", "--views", "flip")
     head = LinearHead.load(tmp_path / "run" / "model.safetensors")
     assert head.provenance["extractor"]["views"] == "flip"
-    for name, words in (("plain", ()), ("flip", ("--views", "flip"))):
-        headstart("features", "--data", "new", "--out", f"{name}.npz", *words)
+    for name, arguments in (("plain", ()), ("flip", ("--views", "flip"))):
+        headstart("features", "--data", "new", "--out", f"{name}.npz", *arguments)
     for path in (tmp_path / "new").glob("*/*.png"):
         where = tmp_path / "mirrored" / path.relative_to(tmp_path / "new")
         where.parent.mkdir(parents=True, exist_ok=True)
@@ -257,21 +257,21 @@ def test_a_head_of_both_views_predicts_with_both(headstart, photos, tmp_path):
     assert "accuracy           1.0" in headstart("evaluate", "run", "--data", "new")
     headstart("export", "run", "--out", "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["provenance"])["extractor"]["views"] == told["views"] == "flip"
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["provenance"])["extractor"]["views"] == metadata["views"] == "flip"
 
 
 @pytest.mark.parametrize(
-    ("words", "held"),
+    ("arguments", "held"),
     [
         (("fit", "--data", "digits"), "features"),
         (("features", "--data", "digits", "--out", "f.npz"), "features"),
         (("fit", "--data", "said.csv", "--text", "said"), "sentences"),
     ],
 )
-def test_views_are_of_images(headstart, tmp_path, words, held):
+def test_views_are_of_images(headstart, tmp_path, arguments, held):
     (tmp_path / "said.csv").write_text("said,label\nhello,a\nbye,b\n")
-    said = headstart(*words, "--views", "flip", code=2)
+    said = headstart(*arguments, "--views", "flip", code=2)
     assert said.strip() == f"error: views: expected images, which can be mirrored, got {held}"
 
 
@@ -290,8 +290,8 @@ def test_an_image_left_out_is_named_even_the_first(headstart, photos, tmp_path):
     said = headstart("fit", "--data", photos, "--out", "run", "--skip-corrupt", err=True)
     (line,) = said.splitlines()
     assert line.startswith("left out: photos/site0/cold/0.png: expected an image")
-    told = ("--skip-corrupt", "--weights", "nope.pt")
-    assert "nope.pt" in headstart("fit", "--data", photos, *told, code=2)
+    options = ("--skip-corrupt", "--weights", "nope.pt")
+    assert "nope.pt" in headstart("fit", "--data", photos, *options, code=2)
 
 
 def test_images_go_through_the_preprocessing_of_the_model(photos, tmp_path):
@@ -314,7 +314,7 @@ def test_what_cannot_be_written_or_compared_is_one_line(headstart, table, tmp_pa
     headstart("fit", "--data", "digits", "--clients", "4", "--alpha", "1", "--out", "run")
     columns = ("--label", "what", "--client", "who", "--split", "part")
     (tmp_path / "file").write_text("x")
-    for words, hint in [
+    for arguments, hint in [
         (("predict", "run", "--data", "digits", "--out", "nowhere/p.csv"), "cannot write nowhere"),
         (("predict", "run", "--data", "digits", "--out", "run"), "cannot write run"),
         (("fit", "--data", "digits", "--out", "file"), "expected a folder"),
@@ -322,7 +322,7 @@ def test_what_cannot_be_written_or_compared_is_one_line(headstart, table, tmp_pa
         (("evaluate", "run", "--data", table, *columns), "expected classes like 0, got 'digit-"),
         (("add", "run", "--data", "digits", "--client", ""), "expected a name"),
     ]:
-        said = headstart(*words, code=2)
+        said = headstart(*arguments, code=2)
         assert hint in said
         assert len(said.splitlines()) == 1
     assert not list(tmp_path.rglob("*.part"))
@@ -330,5 +330,24 @@ def test_what_cannot_be_written_or_compared_is_one_line(headstart, table, tmp_pa
 
 def test_a_terminal_without_arrows_still_works(headstart, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    words = ("--data", "digits", "--clients", "4", "--alpha", "1", "--held-out", "0.3")
-    assert "the same bits" in headstart("fit", *words)
+    arguments = ("--data", "digits", "--clients", "4", "--alpha", "1", "--held-out", "0.3")
+    assert "the same bits" in headstart("fit", *arguments)
+
+
+def test_streets_ask_for_the_vision_extra_in_one_line(tmp_path):
+    code = (
+        "from headstart import cli, optional; optional.missing = lambda names: ('torch',); "
+        "cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "streets"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        'error: demo streets: torch is needed and not installed: pip install "headstart[vision]"\n'
+    )
+    assert not list(tmp_path.iterdir())  # nothing was begun

@@ -13,9 +13,9 @@ import pytest
 TOGO = "interrupted; what is done is kept, to go on: "
 
 
-def start(folder, words):
+def start(folder, arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "headstart", *words],
+        [sys.executable, "-m", "headstart", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -23,9 +23,9 @@ def start(folder, words):
     )
 
 
-def interrupted(folder, words, begun):
+def interrupted(folder, arguments, begun):
     """Begin, send SIGINT once there is a file like `begun`; the one line that is said."""
-    process = start(folder, words)
+    process = start(folder, arguments)
     until = time.monotonic() + 120
     while not list(folder.glob(begun)):
         assert process.poll() is None, process.communicate()
@@ -38,8 +38,8 @@ def interrupted(folder, words, begun):
     return line
 
 
-def finished(folder, words):
-    process = start(folder, words)
+def finished(folder, arguments):
+    process = start(folder, arguments)
     said, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return said
@@ -50,7 +50,7 @@ def digest(path):
 
 
 @pytest.mark.parametrize(
-    ("words", "begun", "model"),
+    ("arguments", "begun", "model"),
     [
         (
             ["fit", "--data", "digits", "--partition", "iid", "--clients", "1400"],
@@ -70,21 +70,21 @@ def digest(path):
     ],
     ids=["fit", "run", "compare"],
 )
-def test_the_line_says_the_command_that_goes_on(tmp_path, words, begun, model):
-    line = interrupted(tmp_path, words, begun)
+def test_the_line_says_the_command_that_goes_on(tmp_path, arguments, begun, model):
+    line = interrupted(tmp_path, arguments, begun)
     assert line.startswith(TOGO)
     again = shlex.split(line.removeprefix(TOGO))
     folder = begun.split("/")[1]
-    assert again == ["headstart", *words, "--out", f"runs/{folder}"]
+    assert again == ["headstart", *arguments, "--out", f"runs/{folder}"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/uploads/*")}
     finished(tmp_path, again[1:])
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-    finished(tmp_path, [*words, "--out", "whole"])
+    finished(tmp_path, [*arguments, "--out", "whole"])
     assert digest(tmp_path / "runs" / folder / model) == digest(tmp_path / "whole" / model)
 
 
 def test_a_folder_that_was_named_is_named_once(tmp_path):
-    words = [
+    arguments = [
         "fit",
         "--data",
         "digits",
@@ -95,12 +95,12 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
         "--out",
         "my run",
     ]
-    line = interrupted(tmp_path, words, "my run/uploads/*")
-    assert shlex.split(line.removeprefix(TOGO)) == ["headstart", *words]
+    line = interrupted(tmp_path, arguments, "my run/uploads/*")
+    assert shlex.split(line.removeprefix(TOGO)) == ["headstart", *arguments]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (("reproduce", "thesis-table3.6"), "this table begins again with: headstart reproduce"),
         (
@@ -110,7 +110,7 @@ def test_a_folder_that_was_named_is_named_once(tmp_path):
         (("doctor",), "interrupted"),
     ],
 )
-def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
+def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, arguments, said):
     """Whatever a command was doing: here each is interrupted at its first step."""
     from headstart import cli
     from headstart.pipeline import doctor
@@ -122,7 +122,7 @@ def test_an_interruption_anywhere_is_one_line(monkeypatch, capsys, words, said):
     monkeypatch.setattr("headstart.papers.sources.find", lambda *_: {})
     monkeypatch.setattr(doctor, "findings", stop)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main has its own
-    monkeypatch.setattr(sys, "argv", ["headstart", *words])
+    monkeypatch.setattr(sys, "argv", ["headstart", *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130

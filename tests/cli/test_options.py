@@ -1,4 +1,4 @@
-"""One set of options: the same words, defaults and help in every command that runs a federation."""
+"""One set of options: the same names, defaults and help in every command that runs a federation."""
 
 from dataclasses import fields
 
@@ -24,7 +24,7 @@ EVERY = {name: COMMANDS[name] for name in ("fit", "run", "compare")}
 
 
 def shown(command, kind):
-    """The words, default and help of the options that a group has."""
+    """The names, default and help of the options that a group has."""
     wanted = {field.name for field in fields(kind)}
     return {
         one.name: (tuple(one.opts), one.default, one.help)

@@ -169,7 +169,9 @@ BESIDE = {"fedntd": 1, "moon": 2, "fedsol": 1}  # models that terms look through
     [
         n
         for n in gradient.METHODS
-        if gradient.make(n).personal in (None, "model") and not gradient.make(n).trains
+        if gradient.make(n).personal in (None, "model")
+        and not gradient.make(n).trains
+        and not gradient.make(n).dense
     ],
 )
 def test_a_head_on_features_takes_two_thirds_of_the_formula(name):

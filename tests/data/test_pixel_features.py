@@ -27,8 +27,8 @@ def test_neighbours_are_the_cells_so_many_steps_away(shares):
     ]
     for cell in range(20):
         row, column = divmod(cell, 5)
-        told = [at(shares, row + a, column + b) for a, b in moves]
-        np.testing.assert_array_equal(found[cell], told)
+        expected = [at(shares, row + a, column + b) for a, b in moves]
+        np.testing.assert_array_equal(found[cell], expected)
 
 
 def test_boxes_are_means_of_squares_whose_borders_go_on(shares):
@@ -38,8 +38,8 @@ def test_boxes_are_means_of_squares_whose_borders_go_on(shares):
         row, column = divmod(cell, 5)
         for place, half in ((1, 1), (2, 3)):
             own = range(-half, half + 1)
-            told = np.mean([at(shares, row + a, column + b) for a in own for b in own], axis=0)
-            np.testing.assert_allclose(found[cell, place], told, atol=1e-6)
+            expected = np.mean([at(shares, row + a, column + b) for a in own for b in own], axis=0)
+            np.testing.assert_allclose(found[cell, place], expected, atol=1e-6)
 
 
 def test_a_mirrored_image_has_mirrored_boxes(shares):

@@ -208,7 +208,7 @@ def test_a_polygon_fills_the_pixels_whose_centres_it_holds() -> None:
 def test_streets_are_a_dataset_by_name() -> None:
     found = load_scenes("streets")
     assert found.test is not None
-    assert (len(found), int(found.test.sum())) == (80, 16)
-    image, mask = drawn.draw(0, 2, 3)
+    assert (len(found), int(found.test.sum())) == (84, 24)
+    image, mask = drawn.draw(0, 1, 9)
     assert (np.asarray(found.open(23)) == image).all()
     assert (found.mask(23) == mask).all()

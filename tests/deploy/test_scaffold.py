@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import shutil
 import ssl
@@ -25,6 +26,7 @@ from headstart.deploy import scaffold
 from headstart.deploy.flower.settings import NodeSettings, ServerSettings, paths, told
 from headstart.deploy.private import kept_secret, write_private
 from headstart.deploy.scaffold import Plan, add_node, filled, init
+from headstart.privacy.keys import verifying_key
 from headstart.registry import load_plugin
 
 PLAN = Plan(("site-a", "site-b"), 64, "fl.example.org:9443", 9100, wanted=2, bound=4)
@@ -56,11 +58,11 @@ def test_what_a_run_and_a_node_are_told_is_what_the_two_halves_take(made):
     run = told(ServerSettings, config, "run")
     assert (run.pipeline, run.dimension, run.wanted, run.bound) == ("fed3r(ridge=gcv)", 64, 2, 4.0)
     default = ServerSettings(dimension=64, ledger="ledger", output="output")
-    changed = {"pipeline", "wanted", "bound", "nodes"}
+    changed = {"pipeline", "wanted", "bound", "nodes", "peers", "private"}
     assert run.nodes.split() == ["site-a", "site-b"]
     for name in vars(default):
         assert name in changed or getattr(run, name) == getattr(default, name), name
-    known = {key.replace("-", "_") for key in config}
+    known = {key.partition(".")[0].replace("-", "_") for key in config}
     assert set(vars(default)) - known == {"caps"}  # everything can be told otherwise, run by run
     node = told(NodeSettings, tomllib.loads((made / "nodes/site-b/node.toml").read_text()), "node")
     assert (node.client, node.small) == ("site-b", False)
@@ -169,6 +171,18 @@ def test_scripts_are_shell_and_units_say_where_they_are(made):
             assert b"{{" not in path.read_bytes().replace(b"{{}}", b""), path
 
 
+def test_nodes_know_each_others_signing_keys_from_their_own_files(tmp_path):
+    init(tmp_path / "fed", Plan(("a", "b"), 8))
+    add_node(tmp_path / "fed", "late")
+    known = {}
+    for name in ("a", "b", "late"):
+        own = tmp_path / "fed/nodes" / name
+        assert (own / "sign.key").stat().st_mode & 0o777 == 0o600
+        known[name] = verifying_key((own / "sign.key").read_bytes()).hex()
+    for place in ("server", "nodes/a", "nodes/b", "nodes/late"):
+        assert json.loads((tmp_path / "fed" / place / "peers.json").read_text()) == known
+
+
 def test_what_was_agreed_is_told_to_the_run_and_to_every_node(tmp_path):
     """Also to a node that is made later; the list of classes is the project's own copy."""
     (tmp_path / "mine.txt").write_text("cat\ndog\n")
@@ -184,7 +198,12 @@ def test_what_was_agreed_is_told_to_the_run_and_to_every_node(tmp_path):
         text = (tmp_path / f"fed/nodes/{name}/node.toml").read_text()
         node = told(NodeSettings, tomllib.loads(text), "node")
         assert node == NodeSettings(
-            client=name, data="samples.csv", folder="private", extractor="squeezenet"
+            client=name,
+            data="samples.csv",
+            folder="private",
+            extractor="squeezenet",
+            sign="sign.key",
+            peers="peers.json",
         )
 
 

@@ -302,10 +302,10 @@ def test_a_step_through_a_network_is_that_step_on_its_features(kind, request):
     assert found.down == 4 * arrays["extractor"].nbytes
     if kind == "masked":
         return
-    words = steps.with_head(replace(hs.Fed3R().solve(expected), temperature=0.5))
+    broadcast = steps.with_head(replace(hs.Fed3R().solve(expected), temperature=0.5))
     for step in (steps.calibrate(), steps.personal()):
-        tally = federation.total(steps.through(step, network), {**words, **arrays}).statistic
-        wanted = plain.total(step, words).statistic.values
+        tally = federation.total(steps.through(step, network), {**broadcast, **arrays}).statistic
+        wanted = plain.total(step, broadcast).statistic.values
         assert wanted.any()
         np.testing.assert_allclose(tally.values, wanted, rtol=1e-6)
 

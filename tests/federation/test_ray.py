@@ -66,8 +66,8 @@ def test_evaluation_is_each_clients_own(two):
     head = heads.make("fed3r", {})
     plain = Simulator(clients())
     solved = head.solve(plain.total(steps.measure(head)).statistic)
-    words = steps.with_head(replace(solved, temperature=0.5))
-    left, right = (tallies(side, steps.personal(), words) for side in (plain, two))
+    broadcast = steps.with_head(replace(solved, temperature=0.5))
+    left, right = (tallies(side, steps.personal(), broadcast) for side in (plain, two))
     assert list(left) == list(right)
     for name, values in left.items():
         np.testing.assert_array_equal(values, right[name])
@@ -125,7 +125,7 @@ def test_workers_extract_their_own_images(cluster, tmp_path, monkeypatch):
     assert ours.total(step).statistic.digest() == alone.total(step).statistic.digest()
 
 
-def test_mistakes_are_told(two, tmp_path):
+def test_mistakes_are_named(two, tmp_path):
     with pytest.raises(DataError, match="at least one client"):
         RayFederation({})
     with pytest.raises(DataError, match="known clients, got zoe"):

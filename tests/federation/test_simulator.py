@@ -157,7 +157,7 @@ def test_a_step_is_plain_data():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         (lambda sim: sim.total(Step("dance")), "step: expected one of"),
         (lambda sim: sim.total(EXACT, cohort=["nobody"]), "cohort"),
@@ -165,8 +165,8 @@ def test_a_step_is_plain_data():
         (lambda sim: Simulator({}), "at least one client"),
     ],
 )
-def test_mistakes_are_named(wrong, words):
-    with pytest.raises(hs.HeadstartError, match=words):
+def test_mistakes_are_named(wrong, message):
+    with pytest.raises(hs.HeadstartError, match=message):
         wrong(federation())
 
 

@@ -34,12 +34,12 @@ def work(registered):
     calls = []
 
     @register_together("adding", Vectors, fused=True)
-    def adding(data, params, words):
+    def adding(data, params, broadcast):
         calls.append(len(data))
         answers = []
         for client in data.values():
             client.memory["visits"] = client.memory.get("visits", np.zeros(1)) + 1
-            row = client.samples.features.sum(axis=0) * params["by"] + words["more"] * len(
+            row = client.samples.features.sum(axis=0) * params["by"] + broadcast["more"] * len(
                 client.samples
             )
             numbers = np.array([len(client.samples), client.secret[0], client.memory["visits"][0]])
@@ -48,7 +48,7 @@ def work(registered):
         yield tuple(data), Vectors(whole.vectors.astype(np.float32), whole.numbers)
 
     @register_together("each", Tally)
-    def each(data, params, words):
+    def each(data, params, broadcast):
         calls.append(len(data))
         for name in sorted(data, key=lambda n: -len(data[n].samples)):  # in an order of its own
             client = data[name]

@@ -184,17 +184,17 @@ def test_a_gradient_elsewhere_leaves_the_received_model_alone():
     job = Job("mime", replace(NORMED, batch_norm="average"), SMALL, "model")
     params = initial(job.model, None, 5)
     zeros = {name: params[name] * 0 for name in job.names.steered}
-    told = {"momentum": zeros, "gradient": zeros}
-    words = steps.broadcast(job, params, told, np.arange(3))
-    before = {key: array.copy() for key, array in words.items()}
-    heard = steps.decode_broadcast(job, words, 0)
-    kept = {name: array.clone() for name, array in heard.params.items()}
+    state = {"momentum": zeros, "gradient": zeros}
+    broadcast = steps.broadcast(job, params, state, np.arange(3))
+    before = {key: array.copy() for key, array in broadcast.items()}
+    received = steps.decode_broadcast(job, broadcast, 0)
+    kept = {name: array.clone() for name, array in received.params.items()}
     ((_, group),) = steps.groups(job, {"a": PICTURES["c00"]}, np.arange(3))
     with torch.no_grad():
-        trained = steps.train(job, group, heard, [PICTURES["c00"]])
-    assert all(torch.equal(array, kept[name]) for name, array in heard.params.items())
+        trained = steps.train(job, group, received, [PICTURES["c00"]])
+    assert all(torch.equal(array, kept[name]) for name, array in received.params.items())
     assert not torch.equal(trained.params[STATISTICS[0]], kept[STATISTICS[0]])
-    assert_same(before, words)
+    assert_same(before, broadcast)
 
 
 def test_batch_norm_sees_no_more_than_its_half():

@@ -6,8 +6,6 @@ import pytest
 
 from headstart import HeadstartError, gradient
 
-from .helpers import METHODS
-
 WRONG = [
     ("fedavg", "server_rate", 0.0),
     ("silobn", "server_rate", 0.0),
@@ -48,6 +46,13 @@ WRONG = [
     ("fedsol", "rho", -1.0),
     ("fedsol", "tau", 0.0),
     ("local-only", "loss", "balanced"),
+    ("ladd", "kd", -1.0),
+    ("ladd", "entropy", -1.0),
+    ("ladd", "teacher", -1.0),
+    ("ladd", "sure", 1.5),
+    ("ladd", "top", -0.1),
+    ("ladd", "tau", 0.0),
+    ("ladd", "printed", 1),
     ("fedavg", "term", "l2"),
 ]
 
@@ -59,7 +64,8 @@ def test_bad_settings_are_named(name, setting, value):
 
 
 def test_every_setting_can_be_wrong():
-    known = {(n, s) for n in METHODS for s in inspect.signature(gradient.METHODS[n]).parameters}
+    every = gradient.METHODS
+    known = {(n, s) for n in every for s in inspect.signature(every[n]).parameters}
     tried = {(name, setting) for name, setting, _ in WRONG}
     rates = {(n, s) for n, s in known if s in ("server_rate", "momentum", "tau")}  # one class each
     assert known - tried <= rates, "add a value that is refused to WRONG"

@@ -52,9 +52,9 @@ def test_labels_may_be_any_and_strangers_are_named():
     job = Job("fedavg", Spec(3, 3))
     start = begin(job, initial(job.model, None, 5))
     plan = Plan(clients=2)
-    words = one_round(job, plan, Simulator(text, seed=1), np.array(["a", "b", "c"]), start)
+    named = one_round(job, plan, Simulator(text, seed=1), np.array(["a", "b", "c"]), start)
     numbers = one_round(job, plan, Simulator(fresh(data), seed=1), np.arange(3), start)
-    assert_same(words.params, numbers.params)
+    assert_same(named.params, numbers.params)
     with pytest.raises(DataError, match="labels: expected one of the model's 3, got 'c'"):
         one_round(job, plan, Simulator(text), np.array(["a", "b", "d"]), start)
 
@@ -137,10 +137,10 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("words", MISTAKES)
-def test_mistakes_are_named(words):
-    with pytest.raises(HeadstartError, match=words):
-        MISTAKES[words]()
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(message):
+    with pytest.raises(HeadstartError, match=message):
+        MISTAKES[message]()
 
 
 def test_a_network_by_another_name_is_not_this_one():

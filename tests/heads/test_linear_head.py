@@ -94,7 +94,7 @@ def test_losses_add_over_clients():
 
 
 def test_calibration_takes_the_highest_of_equally_good_temperatures():
-    """Samples that are told apart without fail have no loss at all below some temperature."""
+    """Samples that are separated without fail have no loss at all below some temperature."""
     z, y = np.eye(3) * 4, np.arange(3)
     model = FedNCM().solve(FedNCM().measure(z, y))
     losses = np.round(model.losses(z, y), 2)

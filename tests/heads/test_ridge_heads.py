@@ -187,13 +187,13 @@ def test_rebalance_and_normalize_exclude_each_other():
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"normalize": "no"}, "normalize: expected true or false, got 'no'"),
         ({"bias": 7}, "bias: expected true or false"),
         ({"ridge": "lots"}, "ridge: expected a number or 'gcv', got 'lots'"),
     ],
 )
-def test_settings_of_another_kind_are_refused(settings, words):
-    with pytest.raises(HeadstartError, match=words):
+def test_settings_of_another_kind_are_refused(settings, message):
+    with pytest.raises(HeadstartError, match=message):
         Fed3R(**settings)

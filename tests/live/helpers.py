@@ -27,14 +27,14 @@ FLAGS = (
 )
 
 
-def tell(folder, what, **facts):
+def write_event(folder, what, **facts):
     """Add an event to the folder of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "events.jsonl", "a", encoding="utf-8") as file:
         file.write(event_line(what, **facts) + "\n")
 
 
-def told(feed):
+def received(feed):
     """The messages of one poll, by the name of their view; reports by their number."""
     return {message.get("name", ""): message for message in feed.poll() if "view" in message}
 
@@ -66,14 +66,14 @@ def refuse(ledger, client):
 
 
 @contextmanager
-def page(*paths, port=0, more=()):
-    """`headstart watch` in a process of its own; its address."""
+def page(*paths, port=0, more=(), killed=False):
+    """`headstart watch` in a process of its own; its address. `killed`: it ends by SIGKILL."""
     words = [sys.executable, "-m", "headstart", "watch", *map(str, paths), "--port", str(port)]
     process = subprocess.Popen([*words, *more], stdout=subprocess.PIPE, text=True)
     try:
         yield process.stdout.readline().split()[0]
     finally:
-        process.terminate()
+        (process.kill if killed else process.terminate)()
         process.stdout.close()
         process.wait(20)
 

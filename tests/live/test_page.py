@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from headstart.live import serve
-from tests.live.helpers import Web, page, tell
+from tests.live.helpers import Web, page, write_event
 
 pytest.importorskip("starlette")
 from headstart.live.app import READERS, Page
@@ -20,7 +20,7 @@ from headstart.live.app import READERS, Page
 
 @pytest.fixture
 def run(tmp_path):
-    tell(tmp_path / "run", "start", pipeline="<script>alert(1)</script>", clients=2)
+    write_event(tmp_path / "run", "start", pipeline="<script>alert(1)</script>", clients=2)
     (tmp_path / "run" / "report.html").write_text("<h1>Report</h1>")
     return tmp_path / "run"
 
@@ -126,10 +126,10 @@ def test_only_loopback_needs_no_token(run, monkeypatch):
     made = []
     monkeypatch.setattr(serve, "_server", lambda page: made.append(page) or _Nothing())
     for host, local in (("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)):
-        told = []
-        serve.watch([run], host, 0, told.append)
+        addresses = []
+        serve.watch([run], host, 0, addresses.append)
         assert bool(made[-1].token) is not local
-        assert told[0].endswith(f"/{made[-1].token}/" if not local else "/")
+        assert addresses[0].endswith(f"/{made[-1].token}/" if not local else "/")
     assert len(made[-1].token) >= 32
     assert serve.is_loopback("::1")
     assert not serve.is_loopback("example.org")
@@ -142,10 +142,10 @@ class _Nothing:
 
 def test_events_begin_again_for_everybody_who_comes(run):
     shown = Page([run], poll=0.01)
-    hello, told = first_frames(shown, 2)
+    hello, update = first_frames(shown, 2)
     assert "event: hello" in hello
     assert first_frames(shown, 2)[1].splitlines()[0].startswith("data: ")
-    message = json.loads(told.splitlines()[0].removeprefix("data: "))
+    message = json.loads(update.splitlines()[0].removeprefix("data: "))
     assert message["facts"]["pipeline"] == "<script>alert(1)</script>"  # put in as text
     assert shown.readers == 0
 
@@ -161,7 +161,7 @@ def test_the_command_serves_what_is_written_meanwhile(run):
     with page(run) as address, urllib.request.urlopen(f"{address}events", timeout=30) as stream:
         lines = (line.decode() for line in stream if line.startswith(b'data: {"view'))
         assert '"running"' in next(lines)
-        tell(run, "finished", accuracy=0.5)
+        write_event(run, "finished", accuracy=0.5)
         assert '"finished"' in next(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a page is told of runs, ledgers and deployments: all of it, once, and no more."""
+"""What a page receives of runs, ledgers and deployments: all of it, once, and no more."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from headstart.live.tail import Tail
 from headstart.pipeline.config import make_config
 from headstart.pipeline.run import compare, run_config
 from tests.deploy.ledger_world import ROUND, upload_of
-from tests.live.helpers import deployment, fill, refuse, tell, told
+from tests.live.helpers import deployment, fill, received, refuse, write_event
 
 
 def config(**more):
@@ -30,7 +30,7 @@ def events(folder):
 
 def test_a_head_tells_every_upload_and_the_accuracy_after_it(tmp_path):
     result = run_config(config(), tmp_path / "run")
-    found = told(Feed([tmp_path / "run"]))["run"]
+    found = received(Feed([tmp_path / "run"]))["run"]
     arrivals = result.runs[0].head.arrivals
     assert found["arrivals"] == [[a.clients, a.up, a.accuracy, a.classes] for a in arrivals]
     rows = {row["client"]: row for row in found["clients"]}
@@ -46,7 +46,7 @@ def test_a_head_tells_every_upload_and_the_accuracy_after_it(tmp_path):
 def test_a_training_tells_every_point_of_its_curve(tmp_path):
     pytest.importorskip("torch")
     result = run_config(config(pipeline="Fed3R + FedAvg-7(head)", cohort=3), tmp_path / "run")
-    found = told(Feed([tmp_path / "run"]))["run"]
+    found = received(Feed([tmp_path / "run"]))["run"]
     curve = result.runs[0].curve
     assert found["points"] == [[p.phase, p.round, p.accuracy, p.up, p.down] for p in curve]
     assert (found["facts"]["round"], found["facts"]["done"], found["facts"]["of"]) == (7, 7, 7)
@@ -60,7 +60,7 @@ def test_a_private_run_tells_no_more_than_its_release(tmp_path, trust):
     assert {line["event"] for line in lines} == {"start", "progress", "point", "finished"}
     assert all("client" not in line for line in lines)
     assert sum(line["event"] == "point" for line in lines) == len(result.runs[0].curve) == 1
-    found = told(Feed([tmp_path / "run"]))["run"]
+    found = received(Feed([tmp_path / "run"]))["run"]
     assert found["clients"] == found["arrivals"] == []
     spent = found["facts"]["epsilon"]
     assert spent["of"] == 8.0
@@ -70,7 +70,7 @@ def test_a_private_run_tells_no_more_than_its_release(tmp_path, trust):
 def test_a_masked_run_names_nobody(tmp_path):
     pytest.importorskip("cryptography")
     run_config(config(federation={"group_size": 3, "secure": True}), tmp_path / "run")
-    found = told(Feed([tmp_path / "run"]))["run"]
+    found = received(Feed([tmp_path / "run"]))["run"]
     assert found["clients"] == []
     assert [row[0] for row in found["arrivals"]] == [3, 6]  # after each group
     assert found["facts"]["masked"] is True
@@ -87,10 +87,10 @@ def test_a_run_that_fails_tells_why_and_one_that_goes_on_takes_it_back(tmp_path,
         with pytest.raises(HeadstartError):
             run_config(config(), tmp_path / "run")
     feed = Feed([tmp_path / "run"])
-    found = told(feed)["run"]["facts"]
+    found = received(feed)["run"]["facts"]
     assert (found["status"], found["why"]) == ("stopped", "disk: full of client-1")
     run_config(config(), tmp_path / "run")
-    found = told(feed)["run"]["facts"]
+    found = received(feed)["run"]["facts"]
     assert (found["status"], found["in"]) == ("finished", 6)
     assert "why" not in found
 
@@ -108,7 +108,7 @@ def test_forgetting_takes_the_reasons_of_stops_along(tmp_path):
 # -- reading as it grows ---------------------------------------------------------------------------
 
 
-def test_nothing_is_told_twice_and_a_cut_line_is_waited_for(tmp_path):
+def test_nothing_is_sent_twice_and_a_cut_line_is_waited_for(tmp_path):
     path = tmp_path / "events.jsonl"
     tail = Tail(path)
     assert tail.new() == (False, [])
@@ -131,7 +131,7 @@ def test_a_link_is_not_followed(tmp_path):
     run.mkdir()
     (run / "config.yaml").write_text("data: digits\n")
     (run / "events.jsonl").symlink_to(tmp_path / "secret")
-    assert told(Feed([run])) == {}
+    assert received(Feed([run])) == {}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_link_is_not_followed(tmp_path):
         '{"event": "failure", "client": "\\ud800", "code": null}',
     ],
 )
-def test_nonsense_in_a_file_is_told_as_nothing_worse_than_nothing(tmp_path, line):
+def test_nonsense_in_a_file_is_shown_as_nothing_worse_than_nothing(tmp_path, line):
     (tmp_path / "events.jsonl").write_text(line + "\n")
     for message in Feed([tmp_path]).poll():
         json.dumps(message, allow_nan=False).encode()
@@ -199,7 +199,7 @@ def test_runs_side_by_side_and_those_that_appear_later(tmp_path):
 def test_a_copy_tells_the_same_as_the_run(tmp_path):
     run_config(config(), tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    mine, copied = (told(Feed([tmp_path / name]))[name] for name in ("run", "copy"))
+    mine, copied = (received(Feed([tmp_path / name]))[name] for name in ("run", "copy"))
     for message in (mine, copied):
         del message["now"], message["name"], message["view"]
     assert mine == copied
@@ -211,20 +211,20 @@ def test_a_copy_tells_the_same_as_the_run(tmp_path):
 def test_a_ledger_tells_who_is_in_and_who_was_refused_while_it_is_written(tmp_path):
     fill(tmp_path / "ledger", "ann", refused=["cid"])
     feed = Feed([tmp_path / "ledger"])
-    found = told(feed)["ledger"]
+    found = received(feed)["ledger"]
     assert {row["client"]: row["state"] for row in found["clients"]} == {
         "ann": "in",
         "cid": "refused",
     }
     assert "expected 6, got 3" in found["clients"][-1]["why"]
     with Ledger.open(tmp_path / "ledger") as ledger:
-        assert told(feed) == {}
+        assert received(feed) == {}
         ledger.accept("bob", ROUND, "key", upload_of(2))
-        found = told(feed)["ledger"]
+        found = received(feed)["ledger"]
         assert [row["client"] for row in found["clients"]] == ["bob"]
         assert not found["reset"]
         ledger.accept("cid", ROUND, "key", upload_of(3))
-        facts = told(feed)["ledger"]["facts"]
+        facts = received(feed)["ledger"]["facts"]
         assert (facts["in"], facts["refused"]) == (3, 0)
         assert facts["up"] == sum(entry.size for entry in ledger.entries())
         assert facts["samples"] == ledger.total().samples
@@ -234,16 +234,16 @@ def test_who_was_forgotten_is_gone_from_the_ledger_and_from_the_run_beside_it(tm
     server = deployment(tmp_path / "fed", "ann bob")
     fill(server / "ledger", "ann", "bob")
     for name in ("ann", "bob"):
-        tell(server / "output", "upload", client=name)
+        write_event(server / "output", "upload", client=name)
     feed = Feed([tmp_path / "fed"])
-    assert {row["client"] for row in told(feed)["fed"]["clients"]} == {"ann", "bob"}
+    assert {row["client"] for row in received(feed)["fed"]["clients"]} == {"ann", "bob"}
     forget(server / "ledger", "bob")
-    found = told(feed)
+    found = received(feed)
     for name in ("fed", "fed: ledger"):
         assert found[name]["reset"]
         assert {row["client"] for row in found[name]["clients"]} == {"ann"}
     assert found["fed: ledger"]["facts"]["forgotten"] == 1
-    again = told(Feed([tmp_path / "fed"]))
+    again = received(Feed([tmp_path / "fed"]))
     assert "bob" not in json.dumps(again)
 
 
@@ -251,12 +251,12 @@ def test_a_deployment_tells_who_is_silent_or_refused_and_why(tmp_path):
     server = deployment(tmp_path / "fed")
     fill(server / "ledger", "ann", refused=["cid"])
     out = server / "output"
-    tell(out, "start", pipeline="fed3r", members=0, wanted=3, deadline=60.0)
-    tell(out, "upload", client="ann", members=1)
-    tell(out, "failure", client="cid", code="shape", text="cid: expected 6, got 3")
-    tell(out, "silent", client="dan", why="not online")
+    write_event(out, "start", pipeline="fed3r", members=0, wanted=3, deadline=60.0)
+    write_event(out, "upload", client="ann", members=1)
+    write_event(out, "failure", client="cid", code="shape", text="cid: expected 6, got 3")
+    write_event(out, "silent", client="dan", why="not online")
     feed = Feed([tmp_path / "fed"])
-    found = told(feed)["fed"]
+    found = received(feed)["fed"]
     rows = {row["client"]: (row["state"], row["why"]) for row in found["clients"]}
     assert rows == {
         "ann": ("in", ""),
@@ -267,28 +267,28 @@ def test_a_deployment_tells_who_is_silent_or_refused_and_why(tmp_path):
     facts = found["facts"]
     assert (facts["in"], facts["refused"], facts["silent"]) == (1, 1, 2)
     assert facts["until"] == pytest.approx(facts["started"] + 60)
-    tell(out, "start", pipeline="fed3r", members=1, wanted=3, deadline=60.0)
-    found = told(feed)["fed"]["facts"]
+    write_event(out, "start", pipeline="fed3r", members=1, wanted=3, deadline=60.0)
+    found = received(feed)["fed"]["facts"]
     assert (found["in"], found["refused"]) == (1, 0)  # it may come in now
 
 
-def test_damage_is_told_and_not_raised(tmp_path):
+def test_damage_is_shown_and_not_raised(tmp_path):
     fill(tmp_path / "ledger", "ann")
     (tmp_path / "ledger" / "contract.json").write_text("{}")
     feed = Feed([tmp_path / "ledger"])
-    found = told(feed)["ledger"]["facts"]
+    found = received(feed)["ledger"]["facts"]
     assert found["status"] == "stopped"
     assert "damaged" in found["why"]
-    assert told(feed) == {}
+    assert received(feed) == {}
 
 
 def test_a_refusal_that_came_before_the_page_is_found_after_many(tmp_path):
     fill(tmp_path / "ledger", "ann")
     feed = Feed([tmp_path / "ledger"])
-    told(feed)
+    received(feed)
     with Ledger.open(tmp_path / "ledger") as ledger:
         refuse(ledger, "eve")
-    assert told(feed)["ledger"]["facts"]["refused"] == 1
+    assert received(feed)["ledger"]["facts"]["refused"] == 1
 
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty"])

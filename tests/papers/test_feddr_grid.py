@@ -172,8 +172,8 @@ def test_time_is_relative_to_the_first_and_flops_are_counted(pictures):
         )
 
 
-def command(*words):
-    return CliRunner().invoke(app, ["reproduce", *map(str, words)])
+def command(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
 SMALL = [f"-s{change}" for change in ("network=small_cnn", "pixels=8", "epochs=1")]
@@ -184,9 +184,9 @@ ONE_CELL = ["-salgorithms=Dot-Regression", "-sterms=fd", "-srounds=1"]
 
 
 def test_the_command_runs_a_cell_and_keeps_it(pictures, tmp_path):
-    words = ("feddr-table2", "--data", pictures, "--out", tmp_path / "grid", *ONE_CELL, *SMALL)
+    arguments = ("feddr-table2", "--data", pictures, "--out", tmp_path / "grid", *ONE_CELL, *SMALL)
     for data in (pictures, f"cifar100={pictures}"):  # the second time it is read
-        done = command("feddr-table2", "--data", data, *words[3:])
+        done = command("feddr-table2", "--data", data, *arguments[3:])
         assert done.exit_code == 0, done.output
         assert "| Dot-Regression / fd | shards |" in done.output
     names = {path.name for path in (tmp_path / "grid").iterdir()}

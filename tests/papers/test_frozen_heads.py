@@ -17,7 +17,7 @@ from headstart.results import RunResult
 from .feddr_runs import settings
 
 
-def told(experiment, text):
+def result_of(experiment, text):
     return simulate(experiment, parsed(text))[0]
 
 
@@ -58,11 +58,11 @@ def test_frames_are_not_calibrated_and_what_trains_towards_them_begins_anew(pict
 def test_at_home_clients_go_on_with_the_objective_they_trained_with(pictures):
     prepared = prepare(settings(pictures, held_out=0.3))
     texts = ("", "(like=dot-regression)", "(like=FedDr+)", "(like=fedavg, φ)")
-    found = [told(prepared, f"ETF + FedDr+-1(lr=0.1) + FP-2{text}").personal for text in texts]
+    found = [result_of(prepared, f"ETF + FedDr+-1(lr=0.1) + FP-2{text}").personal for text in texts]
     assert found[0] == found[2]
     assert all(own.clients == found[0].clients for own in found)
     with pytest.raises(HeadstartError, match=r"like: expected one of .*, got 'fedsgd'"):
-        told(prepared, "ETF + FP-1(like=fedsgd)")
+        result_of(prepared, "ETF + FP-1(like=fedsgd)")
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_at_home_clients_go_on_with_the_objective_they_trained_with(pictures):
 )
 def test_what_cannot_be_trained_is_said(pictures, text, said):
     with pytest.raises(HeadstartError, match=said):
-        told(prepare(settings(pictures)), text)
+        result_of(prepare(settings(pictures)), text)
 
 
 def test_features_have_no_extractor_to_train_and_random_networks_no_statistics(pictures):
     digits = {"data": "digits", "partition": {"name": "iid", "clients": 3}}
     with pytest.raises(HeadstartError, match="expected an extractor that trains"):
-        told(prepare(make_config(digits)), "ETF + FedDr+-1")
+        result_of(prepare(make_config(digits)), "ETF + FedDr+-1")
     config = settings(pictures, network="mobilenet")
     with pytest.raises(HeadstartError, match="batch_norm: expected average or local for mobilenet"):
-        told(prepare(config), "ETF + FedDr+-1")
+        result_of(prepare(config), "ETF + FedDr+-1")
 
 
 def test_matched_tests_and_held_out_parts_exclude_each_other(pictures):
@@ -114,13 +114,13 @@ def test_diagnostics_are_off_unless_asked_for_and_change_no_model(pictures):
 
 
 def test_a_rate_of_almost_nothing_moves_no_feature(pictures):
-    still = told(prepare(settings(pictures, diagnostics=True)), "ETF + FedDr+-1(lr=1e-20)")
+    still = result_of(prepare(settings(pictures, diagnostics=True)), "ETF + FedDr+-1(lr=1e-20)")
     point = still.curve[-1].diagnosis
     for kind in diagnose.KINDS:
         assert point[f"{kind}_gap"] == pytest.approx(0, abs=1e-6)
         assert point[f"{kind}_distance"] == pytest.approx(0, abs=1e-6)
         assert -1 <= point[f"{kind}_alignment"] <= 1
-    moved = told(prepare(settings(pictures, diagnostics=True)), "ETF + FedDr+-1(lr=1.0)")
+    moved = result_of(prepare(settings(pictures, diagnostics=True)), "ETF + FedDr+-1(lr=1.0)")
     assert moved.curve[-1].diagnosis["observed_gap"] > 0
     assert moved.curve[-1].diagnosis["observed_angle"] > 1
 

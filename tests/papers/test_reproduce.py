@@ -42,6 +42,16 @@ NAMES = (
     "feddr-table2",
     "feddr-table4",
     "feddr-table5",
+    "feddrive-table5.2",
+    "feddrive-table5.3",
+    "feddrive-table5.4",
+    "feddrive-table5.5",
+    "feddrive-table5.6",
+    "feddrive-table5.7",
+    "feddrive-table5.8",
+    "ladd-table5.10",
+    "ladd-table5.11",
+    "ladd-table5.12",
     "thesis-figure3.5",
     "thesis-figure3.6",
     "thesis-figure3.9",
@@ -94,13 +104,13 @@ def features():
 
 @pytest.fixture(scope="module")
 def ran(features, small):
-    """Each table once, with what it told of its progress."""
+    """Each table once, with the progress it reported."""
 
     @cache
     def run(name):
-        told = []
-        table = reproduce(name, features, seeds=1, progress=lambda *what: told.append(what))
-        return table, told
+        reported = []
+        table = reproduce(name, features, seeds=1, progress=lambda *what: reported.append(what))
+        return table, reported
 
     return run
 
@@ -115,10 +125,10 @@ def test_the_catalogue_is_the_listing():
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("feddr")])
 def test_each_runs_and_gives_finite_numbers(name, ran):
-    table, told = ran(name)
+    table, reported = ran(name)
     assert table.rows
-    assert told
-    assert all(done <= of for _, done, of in told)
+    assert reported
+    assert all(done <= of for _, done, of in reported)
     assert all(np.isfinite(row.ours).all() and len(row.ours) == 1 for row in table.rows)
     assert all(0 <= row.mean <= 100 for row in table.rows if row.unit == "%")
     keys = [(row.what, row.setting, row.unit) for row in table.rows]
@@ -202,14 +212,14 @@ def test_a_message_is_as_long_as_said(n, precision):
     rng = np.random.default_rng(n)
     z, y = rng.normal(size=(n, 8)), np.arange(n) % 3
     own = min(n, 3)
-    for head, told in (
+    for head, expected in (
         (Fed3R(), costs_table2.moments_bytes(min(n, 8), own, 8, precision)),
         (FedNCM(), costs_table2.sums_bytes(own, 8)),
     ):
         sent = head.measure(z, y).to_bytes(
-            precision if told != costs_table2.sums_bytes(own, 8) else None
+            precision if expected != costs_table2.sums_bytes(own, 8) else None
         )
-        assert len(sent) == told
+        assert len(sent) == expected
 
 
 def test_classes_held_have_the_published_mean():

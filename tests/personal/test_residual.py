@@ -195,7 +195,7 @@ def test_samples_of_unknown_classes_are_left_aside():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "message"),
     [
         (lambda m, z, y: (m, z[:3], y[:2]), r"labels: expected one per sample \(3\), got 2"),
         (lambda m, z, y: (m, z[:2], ["a", "b"]), "labels: expected classes like"),
@@ -205,9 +205,9 @@ def test_samples_of_unknown_classes_are_left_aside():
         (lambda m, z, y: (hs.Fed3R().solve(hs.Moments.measure(z, y)), z, y), "not calibrated"),
     ],
 )
-def test_mistakes_are_named(wrong, words):
+def test_mistakes_are_named(wrong, message):
     model, z, y, *_ = made()
-    with pytest.raises(hs.HeadstartError, match=words):
+    with pytest.raises(hs.HeadstartError, match=message):
         VARIANTS["ridge"](*wrong(model, z, y), Settings())
 
 

@@ -1,4 +1,4 @@
-"""Personalizations by name, and what is told of them over clients."""
+"""Personalizations by name, and their figures over clients."""
 
 from __future__ import annotations
 

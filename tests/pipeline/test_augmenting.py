@@ -39,7 +39,7 @@ def photos(tmp_path_factory):
     return folder
 
 
-def told(photos, **more):
+def configured(photos, **more):
     given = {"data": str(photos), "network": "small_cnn", "pixels": SIDE, "held_out": 0.3}
     return make_config({**given, "cohort": 3, **more})
 
@@ -57,7 +57,7 @@ def timeless(result):
 
 
 def test_clients_and_test_images_are_shifted_in_three_even_groups(photos):
-    plain, moved = prepare(told(photos)), prepare(told(photos, shift=1.5))
+    plain, moved = prepare(configured(photos)), prepare(configured(photos, shift=1.5))
     record = moved.images
     found = list(record.clients.values())
     assert sorted(found) == sorted([*CHANNELS, *CHANNELS])
@@ -74,11 +74,11 @@ def test_clients_and_test_images_are_shifted_in_three_even_groups(photos):
 
 
 def test_a_shift_by_1_changes_nothing_and_another_shift_is_another_run(photos):
-    digests = [prepare(told(photos, shift=s)).digest() for s in (None, 1, 1.2, 2, 2)]
+    digests = [prepare(configured(photos, shift=s)).digest() for s in (None, 1, 1.2, 2, 2)]
     assert digests[0] == digests[1]
     assert digests[3] == digests[4]
     assert len(set(digests)) == 3
-    seeds = [prepare(told(photos, shift=2, seed=s)).images.clients for s in range(4)]
+    seeds = [prepare(configured(photos, shift=2, seed=s)).images.clients for s in range(4)]
     assert any(one != seeds[0] for one in seeds)
 
 
@@ -107,9 +107,11 @@ def test_a_shift_also_reaches_an_extractor_that_stays_as_it_is(photos, tmp_path)
         add(tmp_path / "run", "late", str(photos))
 
 
-def test_accuracy_by_domain_is_told(photos, tmp_path):
-    found = compare(["Fed3R", "Fed3R + FedAvg-1(f)"], told(photos, shift=2), tmp_path / "both")
-    prepared = prepare(told(photos, shift=2))
+def test_accuracy_by_domain_is_reported(photos, tmp_path):
+    found = compare(
+        ["Fed3R", "Fed3R + FedAvg-1(f)"], configured(photos, shift=2), tmp_path / "both"
+    )
+    prepared = prepare(configured(photos, shift=2))
     for (one,) in (result.runs for result in found):
         test = prepared.images.test
         mean = sum(one.domains[name] * (test == name).mean() for name in CHANNELS)
@@ -122,7 +124,7 @@ def test_accuracy_by_domain_is_told(photos, tmp_path):
 
 
 def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
-    prepared = prepare(told(photos, shift=2, augment="fedrdn"))
+    prepared = prepare(configured(photos, shift=2, augment="fedrdn"))
     pipeline = parsed("none + FedAvg-1(f) + FedAlt-4(head)")
     whole = simulate(prepared, pipeline)[0]
     checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors", every=2)
@@ -133,7 +135,7 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         simulate(prepared, pipeline, checkpoint=checkpoint, watch=stop)
-    fresh = prepare(told(photos, shift=2, augment="fedrdn"))
+    fresh = prepare(configured(photos, shift=2, augment="fedrdn"))
     again = simulate(fresh, pipeline, checkpoint=checkpoint)[0]
     assert timeless(again) == timeless(whole)
     assert again.domains
@@ -143,7 +145,7 @@ def test_a_run_that_goes_on_still_knows_its_domains(photos, tmp_path):
 
 
 def test_each_client_sees_its_images_by_its_own_channels(photos):
-    plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
+    plain, seen = (prepare(configured(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
     pairs = []
     for name, client in plain.clients.items():
         pair = fedrdn.channel_statistics(client.samples.pixels())
@@ -159,7 +161,7 @@ def test_each_client_sees_its_images_by_its_own_channels(photos):
 
 
 def test_training_sees_every_image_as_some_client_each_time(photos):
-    plain, seen = (prepare(told(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
+    plain, seen = (prepare(configured(photos, shift=2, augment=a)) for a in (None, "fedrdn"))
     job = Job("fedavg", simulate(seen, parsed("none"))[1].spec, train="model")
     name = seen.federation.clients[0]
     client, table = seen.clients[name], seen.images.table
@@ -191,7 +193,7 @@ def test_training_sees_every_image_as_some_client_each_time(photos):
 
 def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photos, tmp_path):
     text = "Fed3R + FedAvg-2(f) + FP-1(f)"
-    config = told(photos, augment="fedrdn", pipeline=text)
+    config = configured(photos, augment="fedrdn", pipeline=text)
     one = run(config, tmp_path / "one")
     two = run(config, tmp_path / "two")
     assert timeless(one) == timeless(two)
@@ -201,7 +203,7 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
     about = json.loads(held["about"].tobytes())["images"]
     assert about["augment"] == "fedrdn"
     assert len(about["outside"]["mean"]) == 3
-    plain = run(told(photos, pipeline=text), tmp_path / "plain")
+    plain = run(configured(photos, pipeline=text), tmp_path / "plain")
     assert (one.data.augment, plain.data.augment) == ("fedrdn", None)
     assert one.curve != plain.curve
     more = one.curve[0].up - plain.curve[0].up
@@ -218,9 +220,9 @@ def test_a_run_with_fedrdn_says_so_counts_its_bytes_and_repeats_to_the_bit(photo
 
 def test_an_augmented_run_says_so_and_repeats_to_the_bit(photos, tmp_path):
     text, how = "none + FedAvg-2(f)", [{"name": "crop", "scale": 0.5}, "flip"]
-    config = told(photos, augment=how, pipeline=text)
+    config = configured(photos, augment=how, pipeline=text)
     one, two = (run(config, tmp_path / name) for name in ("one", "two"))
-    plain = run(told(photos, pipeline=text), tmp_path / "plain")
+    plain = run(configured(photos, pipeline=text), tmp_path / "plain")
     assert timeless(one) == timeless(two)
     models = [
         (tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two", "plain")
@@ -233,7 +235,7 @@ def test_an_augmented_run_says_so_and_repeats_to_the_bit(photos, tmp_path):
 
 
 def test_images_are_augmented_in_training_alone_and_anew_every_epoch(photos):
-    plain, seen = (prepare(told(photos, augment=a)) for a in (None, ["crop", "flip"]))
+    plain, seen = (prepare(configured(photos, augment=a)) for a in (None, ["crop", "flip"]))
     job = Job("fedavg", simulate(seen, parsed("none"))[1].spec, train="model")
     name = seen.federation.clients[0]
     for was, now in ((plain.test, seen.test), (plain.clients[name].test, seen.clients[name].test)):
@@ -253,10 +255,10 @@ def test_images_are_augmented_in_training_alone_and_anew_every_epoch(photos):
 
 
 def test_augmentations_are_kept_in_the_file_of_a_run(photos):
-    config = told(photos, augment=[{"name": "Crop", "scale": 0.5}, "flip"])
+    config = configured(photos, augment=[{"name": "Crop", "scale": 0.5}, "flip"])
     assert make_config(parse_yaml(dump_config(config))) == config
-    assert told(photos, augment=[]).augment is None
-    assert told(photos, augment="fedrdn") == told(photos, augment=["FedRDN"])
+    assert configured(photos, augment=[]).augment is None
+    assert configured(photos, augment="fedrdn") == configured(photos, augment=["FedRDN"])
 
 
 # -- styles ----------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_augmentations_are_kept_in_the_file_of_a_run(photos):
 @pytest.mark.parametrize(("name", "numbers"), [("lab", 6), ("cfsi", 27), ("fda", 27)])
 def test_clients_restyle_what_they_train_on_by_the_rows_of_others(photos, tmp_path, name, numbers):
     how = {"name": name, **({"side": 21} if name == "cfsi" else {})}  # ⌊0.05·21⌋ = 1
-    plain, seen = (prepare(told(photos, augment=a)) for a in (None, how))
+    plain, seen = (prepare(configured(photos, augment=a)) for a in (None, how))
     count = {c: 1 if name == "fda" else len(d.samples) for c, d in plain.clients.items()}
     assert seen.images.style_numbers == numbers * sum(count.values())
     for client, data in seen.clients.items():
@@ -277,9 +279,9 @@ def test_clients_restyle_what_they_train_on_by_the_rows_of_others(photos, tmp_pa
         assert data.test.augmentations == ()
     assert seen.test.augmentations == ()
     text = "none + FedAvg-1(f)"
-    one, two = (run(told(photos, augment=how, pipeline=text), tmp_path / n) for n in "ab")
+    one, two = (run(configured(photos, augment=how, pipeline=text), tmp_path / n) for n in "ab")
     assert timeless(one) == timeless(two)
-    was = run(told(photos, pipeline=text), tmp_path / "c")
+    was = run(configured(photos, pipeline=text), tmp_path / "c")
     sent = 4 * seen.images.style_numbers
     assert one.curve[0].formula_up - was.curve[0].formula_up == sent
     assert one.curve[0].down - was.curve[0].down == (CLIENTS - 1) * sent
@@ -343,6 +345,8 @@ def test_both_on_the_command_line(photos, tmp_path):
 
 
 def test_a_dense_network_wants_masks(photos, tmp_path):
-    config = told(photos, network="bisenetv2_quarter", pixels=32, pipeline="none + FedAvg-1(f)")
+    config = configured(
+        photos, network="bisenetv2_quarter", pixels=32, pipeline="none + FedAvg-1(f)"
+    )
     with pytest.raises(HeadstartError, match="expected images with masks, got a label per image"):
         run(config, tmp_path / "run")

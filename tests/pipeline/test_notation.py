@@ -29,20 +29,20 @@ def read(text):
     return parse(text, heads=HEADS, algorithms=ALGORITHMS)
 
 
-def init(name, **words):
-    return InitHead(name, **words)
+def init(name, **settings):
+    return InitHead(name, **settings)
 
 
-def train(name, part=None, rounds=None, refit=None, **words):
-    return FineTune(name, part, rounds=rounds, refit=refit, **words)
+def train(name, part=None, rounds=None, refit=None, **settings):
+    return FineTune(name, part, rounds=rounds, refit=refit, **settings)
 
 
-def personal(name, part=None, rounds=None, **words):
-    return PersonalizePartly(name, part, rounds=rounds, **words)
+def personal(name, part=None, rounds=None, **settings):
+    return PersonalizePartly(name, part, rounds=rounds, **settings)
 
 
-def full(name="sgd", part=None, epochs=None, **words):
-    return PersonalizeFully(name, part, epochs=epochs, **words)
+def full(name="sgd", part=None, epochs=None, **settings):
+    return PersonalizeFully(name, part, epochs=epochs, **settings)
 
 
 closed = PersonalizeClosedForm
@@ -197,8 +197,8 @@ def initial(draw, known=(*HEADS, "none")):
 @st.composite
 def training(draw, make, kind, known, **more):
     counted = "epochs" if make is PersonalizeFully else "rounds"
-    words = {counted: draw(counts), **{key: draw(what) for key, what in more.items()}}
-    return make(draw(names(kind, known)), draw(parts), **words, **draw(plain_settings))
+    settings = {counted: draw(counts), **{key: draw(what) for key, what in more.items()}}
+    return make(draw(names(kind, known)), draw(parts), **settings, **draw(plain_settings))
 
 
 @st.composite
@@ -300,8 +300,8 @@ def test_errors_point_and_say_what_was_expected(text, place, said):
     assert bool(pointed) == bool(place)
 
 
-words = "Fed3R FedAvg FedSim FP OLL OLL( prior Fed3R-FT( ditto none f ψ a 1k -5 - – ( ) + , = 'x'"
-pieces = st.sampled_from([*words.split(), '"', "\\", " ", "\n", "\x00"])
+tokens = "Fed3R FedAvg FedSim FP OLL OLL( prior Fed3R-FT( ditto none f ψ a 1k -5 - – ( ) + , = 'x'"
+pieces = st.sampled_from([*tokens.split(), '"', "\\", " ", "\n", "\x00"])
 
 
 @quick
@@ -330,21 +330,24 @@ anything = st.recursive(
 
 @quick
 @given(anything | st.lists(st.dictionaries(fields, fields | scalars), max_size=3))
-def test_any_yaml_is_a_pipeline_or_one_kind_of_error(told):
+def test_any_yaml_is_a_pipeline_or_one_kind_of_error(plain):
     try:
-        pipeline = Pipeline.from_plain(told)
+        pipeline = Pipeline.from_plain(plain)
     except HeadstartError:
         return
     assert Pipeline.from_plain(pipeline.to_plain()) == pipeline
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("plain", "said"),
     [
         ([], "expected a list of phases"),
         ({"init": "fed3r"}, "expected a list of phases"),
-        ([{"name": "fed3r"}], "expected a mapping with one of init, train"),
-        ([{"init": "fed3r", "train": "fedavg"}], "expected a mapping with one of init, train"),
+        ([{"name": "fed3r"}], "expected a mapping with one of init, source, train"),
+        (
+            [{"init": "fed3r", "train": "fedavg"}],
+            "expected a mapping with one of init, source, train",
+        ),
         ([{"train": "fedavg-50"}], "expected the name of a method, got 'fedavg-50'"),
         ([{"train": "oll"}], "which means something else"),
         ([{"closed_form": "oll", "a": 1}], "expected the name of a setting"),
@@ -354,9 +357,9 @@ def test_any_yaml_is_a_pipeline_or_one_kind_of_error(told):
         (["oll", {"train": "fedavg"}], "before OLL, got FedAvg after OLL (phase 3 of 3)"),
     ],
 )
-def test_yaml_errors(told, said):
+def test_yaml_errors(plain, said):
     with pytest.raises(HeadstartError) as caught:
-        Pipeline.from_plain(told)
+        Pipeline.from_plain(plain)
     assert said in str(caught.value)
 
 
@@ -367,16 +370,16 @@ def test_numbers_too_long_to_read(digits, suffix):
         message, pointed = point(f"Fed3R + FedAvg({key}={'9' * digits}{suffix})")
         assert "expected a text, or a finite number" in message
         assert pointed.startswith("999")
-    for told in ([{"init": "fed3r", "a": 10**digits}], [{"train": 10**digits}], 10**digits):
+    for plain in ([{"init": "fed3r", "a": 10**digits}], [{"train": 10**digits}], 10**digits):
         with pytest.raises(HeadstartError, match="expected"):
-            Pipeline.from_plain(told)
+            Pipeline.from_plain(plain)
 
 
 def test_a_list_that_holds_itself():
-    told = []
-    told.append(told)
+    plain = []
+    plain.append(plain)
     with pytest.raises(HeadstartError, match="expected a mapping"):
-        Pipeline.from_plain(told)
+        Pipeline.from_plain(plain)
 
 
 def test_our_own_words_have_one_spelling():

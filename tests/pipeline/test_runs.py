@@ -254,7 +254,7 @@ def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"partition": {"name": "iid", "n": 3, "clients": 2}}, "iid has no 'n'"),
         ({"piplines": 1}, "did you mean 'pipeline'"),
@@ -268,8 +268,8 @@ def test_runs_without_exactness_have_no_digests_to_compare(tmp_path, precision):
         ({"precision": "int8"}, "exact"),
     ],
 )
-def test_a_wrong_config_says_what_is_wrong(change, words):
-    with pytest.raises(hs.HeadstartError, match=words):
+def test_a_wrong_config_says_what_is_wrong(change, message):
+    with pytest.raises(hs.HeadstartError, match=message):
         make_config(settings(**change))
 
 

@@ -32,8 +32,8 @@ def simulator(clients=6, samples=1200):
     )
 
 
-def planned(epsilon=4.0, **how):
-    return PrivacyPlan(epsilon, 1e-5, range(10), 1200, **how)
+def planned(epsilon=4.0, delta=1e-5, **how):
+    return PrivacyPlan(epsilon, delta, range(10), 1200, **how)
 
 
 def private(trust="server", clients=6, seeded=None, budget=None, **how):

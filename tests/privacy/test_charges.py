@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from headstart import HeadstartError
 from headstart.privacy.budget import Budget
 from headstart.privacy.refusals import Abort
+
+from .private_runs import NCM, TRUSTS, planned, private
 
 DAMAGE = {
     "nan": '{"mu2": NaN}',
@@ -87,6 +92,29 @@ def test_two_processes_charge_one_after_the_other(tmp_path):
     assert [one.returncode for one in many] == [0] * 4
     assert sum(text.count("charged") for text in said) == 4
     assert Budget(1.0, folder).spent == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("trust", TRUSTS)
+def test_of_those_who_ask_at_once_one_draws_noise(tmp_path, trust, kept):
+    """The others have its release, or none; nobody has another one, and it is charged once."""
+    many, plan = 4, planned(trust=trust)
+    shared = Budget(plan.mu)
+    start = threading.Barrier(many)
+
+    def ask(number):
+        one = private(trust, budget=Budget(plan.mu, tmp_path) if kept else shared)
+        start.wait()
+        try:
+            return one.total(NCM).statistic.digest()
+        except HeadstartError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(many) as pool:
+        found = set(pool.map(ask, range(many)))
+    refused = {text for text in found if re.search("cut short|a new request|is left", text)}
+    assert len(found - refused) <= 1
+    assert (Budget(plan.mu, tmp_path) if kept else shared).spent <= plan.mu * (1 + 1e-9)
 
 
 def test_the_check_and_the_charge_are_one(tmp_path, monkeypatch):

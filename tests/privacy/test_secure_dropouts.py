@@ -12,7 +12,7 @@ from math import comb
 
 import pytest
 
-from headstart.privacy.masked import carry
+from headstart.privacy.masked import carry, seated
 from headstart.privacy.refusals import Abort
 
 from .parties import Round
@@ -94,7 +94,7 @@ def test_a_round_carried_in_one_process_ends_alike():
     total = carry(
         found.server,
         found.clients,
-        lambda stage, asked: left.get(stage, ()),
+        seated(found.clients, lambda stage, asked: left.get(stage, ())),
         lambda name, size: sizes.update({name: size}),
         lost.__setitem__,
     )

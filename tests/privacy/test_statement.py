@@ -1,6 +1,8 @@
 """The statement says what holds and what does not."""
 
+import json
 import math
+from dataclasses import asdict
 
 import pytest
 
@@ -8,6 +10,8 @@ import headstart as hs
 from headstart.privacy.statement import NOT_COVERED, Statement
 
 from .private_runs import FED3R, NCM, TRUSTS, UNITS, planned, private
+
+LATER = ("clients", "rows", "given", "seeded")  # fields that older statements do not have
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
@@ -41,6 +45,21 @@ def test_the_statement_says_what_holds_and_what_not(unit, trust):
     assert Statement.of_plain(again.provenance["private"]) == said
     assert again.provenance["total"] == release.digest()
     assert not again.provenance["exact"]
+
+
+def test_noise_from_a_seed_is_called_what_it_is():
+    said = Statement.of_plain(private(seeded="a seed").total(NCM).statistic.statement)
+    assert "Warning: not private: seeded noise" in str(said)
+    assert "seeded" not in str(Statement.of_plain(private().total(NCM).statistic.statement))
+
+
+def test_every_field_is_plain_and_comes_back():
+    """As JSON too, in which it stands in a saved head and in results.json."""
+    release = private(unit="client", seeded="a seed").total(FED3R).statistic
+    said = Statement.of_plain(release.statement)
+    assert Statement.of_plain(json.loads(json.dumps(asdict(said)))) == said
+    old = {key: value for key, value in asdict(said).items() if key not in LATER}
+    assert "6 clients" not in str(Statement.of_plain(old))  # a head that was saved before
 
 
 def test_a_large_epsilon_is_called_what_it_is():

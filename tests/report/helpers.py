@@ -177,7 +177,7 @@ class Outline(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.references: list[str] = []
         self.open: list[str] = []
-        self.text: list[str] = []
+        self.pieces: list[str] = []
         self.feed(source)
         self.close()
         assert self.open == []
@@ -187,8 +187,8 @@ class Outline(HTMLParser):
         return [tag for tag, _ in self.tags]
 
     @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.text).split())
+    def text(self) -> str:
+        return " ".join(" ".join(self.pieces).split())
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._note(tag, attrs)
@@ -203,7 +203,7 @@ class Outline(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] != "style":
-            self.text.append(data)
+            self.pieces.append(data)
 
     def _note(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -221,7 +221,7 @@ def check(source: str) -> Outline:
     assert not re.search(r"https?://|//[a-z]+\.|@import", plain)
     assert "\x00" not in plain
     outline = Outline(source)
-    assert not re.search(r"\b(nan|inf|infinity|None|Undefined)\b", outline.words)
+    assert not re.search(r"\b(nan|inf|infinity|None|Undefined)\b", outline.text)
     assert not {"script", "link", "iframe", "object", "img"} & set(outline.names)
     ids = [attrs["id"] for _, attrs in outline.tags if "id" in attrs]
     assert len(ids) == len(set(ids))

@@ -159,7 +159,7 @@ def test_markdown_keeps_its_columns():
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_in_a_terminal(capsys, monkeypatch, width):
     """A pipeline is no markup, and where there is no room it stands above the table."""
-    monkeypatch.setattr(console.out, "_width", width)
+    monkeypatch.setattr(console.out(), "_width", width)
     odd = bare("Fed3R(x=[red]) + FedAvg-20(ψ)", LONG.curve, personal=OWN, seconds=1.5)
     header, *rows = text_table(entries(ONCE, odd), brief=True).text
     console.show_rows(header, rows, title="Costs")

@@ -36,38 +36,38 @@ from .helpers import (
 
 def test_the_title_and_the_first_sentence_say_what_was_compared(full, compared, seeds):
     assert "<title>Fed3R, FedNCM on toy: 6 clients, Dirichlet 0.1</title>" in full
-    words = check(compared).words
-    assert "Fed3R, FedAvg-20(ψ) and Fed3R + FedAvg-3(ψ) + FedAlt-2 + FP-25(ψ) on toy: " in words
-    assert "40 samples at 4 clients (Dirichlet 0.1), tested on 20 samples" in words
+    text = check(compared).text
+    assert "Fed3R, FedAvg-20(ψ) and Fed3R + FedAvg-3(ψ) + FedAlt-2 + FP-25(ψ) on toy: " in text
+    assert "40 samples at 4 clients (Dirichlet 0.1), tested on 20 samples" in text
     assert "Dirichlet 0.1, 3 seeds</title>" in seeds
     many = alone(*(bare(f"a + FedAvg-{n}(lr=0.{n})") for n in range(1, 30)))
-    assert re.search(r"and \d+ more pipelines on toy: ", check(page(many)).words)
+    assert re.search(r"and \d+ more pipelines on toy: ", check(page(many)).text)
     assert "<title>Mine</title>" in page(ALL, title="Mine")
 
 
 def test_every_page_says_data_split_seed_and_what_was_held_out(full, compared, seeds):
     for source in (full, compared, seeds):
-        words = check(source).words
-        assert "toy: 40 training samples, 20 test samples, 3 classes, dimension 4" in words
-        assert "d1" * 32 in words or "d0" * 32 in words
-        assert "dirichlet: clients = " in words
-        assert "alpha = 0.1" in words
+        text = check(source).text
+        assert "toy: 40 training samples, 20 test samples, 3 classes, dimension 4" in text
+        assert "d1" * 32 in text or "d0" * 32 in text
+        assert "dirichlet: clients = " in text
+        assert "alpha = 0.1" in text
     assert "20 test samples that no client holds (0.2 of the data); 0.3 of each client" in full
     assert "the data&#39;s own test part" in compared
     assert "The first is the model." in full
-    assert "Seed 0, 1, 2; each changes partition, cohorts, initialization" in check(seeds).words
+    assert "Seed 0, 1, 2; each changes partition, cohorts, initialization" in check(seeds).text
     assert "with other seeds another" in seeds
 
 
 def test_settings_that_differ_and_those_that_are_shared():
-    told = {"exact": True, "cohort": 10, "inner": {"rate": 0.1}, "unset": None, "writers": []}
-    other = {**told, "cohort": 5, "inner": {"rate": 0.2}, "unset": 3}
-    source = page(alone(bare("a", settings=told), bare("b", settings=other)))
+    settings = {"exact": True, "cohort": 10, "inner": {"rate": 0.1}, "unset": None, "writers": []}
+    other = {**settings, "cohort": 5, "inner": {"rate": 0.2}, "unset": 3}
+    source = page(alone(bare("a", settings=settings), bare("b", settings=other)))
     assert cells(source, "a", "How it was run") == ["10", "0.1", "–"]
     assert cells(source, "b", "How it was run") == ["5", "0.2", "3"]
     assert re.search(r'<th scope="col">inner.rate</th><th scope="col">unset</th>', source)
     assert "<code>exact = yes</code>" in source
-    same = page(alone(bare("a", settings=told), bare("b", settings=told)))
+    same = page(alone(bare("a", settings=settings), bare("b", settings=settings)))
     assert "<code>exact = yes, cohort = 10, inner.rate = 0.1</code>" in same
     assert "ridge = gcv, normalize = yes, noise = none" in page(alone(fitted()))
 
@@ -75,11 +75,11 @@ def test_settings_that_differ_and_those_that_are_shared():
 def test_results_on_other_data_and_splits_say_which_is_whose():
     shards = SplitSummary("shards", {"clients": 4, "shards_per_client": 2}, tuple("wxyz"))
     other = bare("b", data=DataSummary("other", 7, 3, 2, ("a", "b")), split=shards)
-    words = check(page(alone(bare("a"), other))).words
-    assert "on toy or other: 4 clients, Dirichlet 0.1 or shards (shards_per_client 2)" in words
-    assert "other: 7 training samples, 3 test samples, 2 classes, dimension 2 (b)" in words
-    assert words.count("split clients") == 0
-    assert words.index("Dirichlet split") < words.index("Shards split")
+    text = check(page(alone(bare("a"), other))).text
+    assert "on toy or other: 4 clients, Dirichlet 0.1 or shards (shards_per_client 2)" in text
+    assert "other: 7 training samples, 3 test samples, 2 classes, dimension 2 (b)" in text
+    assert text.count("split clients") == 0
+    assert text.index("Dirichlet split") < text.index("Shards split")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_results_on_other_data_and_splits_say_which_is_whose():
 )
 def test_what_all_trainings_share_is_said_once(pipelines, labels, shared):
     outline = check(page(alone(*map(bare, pipelines))))
-    assert (f"Every training has {shared}." in outline.words) == bool(shared)
+    assert (f"Every training has {shared}." in outline.text) == bool(shared)
     for label in labels:
         assert label in outline.text
 

@@ -103,9 +103,9 @@ def test_a_result_of_nothing_but_a_point():
     source = page(alone(ONCE))
     outline = check(source)
     assert headings(source) == ALWAYS
-    assert "It classifies 66.0% of the test samples correctly." in outline.words
+    assert "It classifies 66.0% of the test samples correctly." in outline.text
     assert 'class="best"' not in source  # of one there is no best
-    assert "±" not in outline.words
+    assert "±" not in outline.text
 
 
 @pytest.mark.parametrize(
@@ -195,19 +195,19 @@ def test_the_measure_of_a_target_is_chosen_without_a_script(compared):
 def test_images_that_were_shifted():
     data = replace(ONCE.data, shift=1.5, augment="fedrdn")
     shifted = bare("x", data=data, domains={"red": 0.9, "green": 0.5})
-    words = check(page(alone(shifted))).words
-    assert "Images are shifted by δ = 1.5" in words
-    assert "FedRDN normalizes" in words
-    assert "Test images with more" in words
-    assert "90.0%" in words
-    assert "blue %" not in words
+    text = check(page(alone(shifted))).text
+    assert "Images are shifted by δ = 1.5" in text
+    assert "FedRDN normalizes" in text
+    assert "Test images with more" in text
+    assert "90.0%" in text
+    assert "blue %" not in text
     assert "shifted" not in page(alone(ONCE))
 
 
 def test_many_pipelines_are_all_in_the_table_and_the_best_are_drawn():
     results = alone(*(bare(f"p{n:02d}", [point(1, 1, n / 100, 1e3)]) for n in range(1, 31)))
-    words = check(page(results)).words
-    assert "The 16 most accurate of 30 pipelines." in words
+    text = check(page(results)).text
+    assert "The 16 most accurate of 30 pipelines." in text
     assert page(results).count('<th scope="row">p07</th>') > 2
 
 

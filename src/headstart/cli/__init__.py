@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 import typer.core
-from rich.markup import escape
-from rich.table import Table
 
 from headstart import __version__
 from headstart.cli import deploy, ledger, models, runs
+from headstart.cli.common import with_common_options
+from headstart.cli.examples import FIRST, epilog
 from headstart.cli.interrupt import Commands
-from headstart.cli.plugins import with_plugins
 from headstart.cli.reproduce import reproduce
 from headstart.cli.watch import watch
 from headstart.console import err, out, say, show_skipped
@@ -23,9 +22,8 @@ from headstart.errors import HeadstartError, printable
 typer.core.HAS_RICH = False  # it would escape brackets in our help
 app = typer.Typer(
     cls=Commands,
-    help="Federated learning in which a client speaks once.",
+    help="\n\n".join((epilog(FIRST, "Try:"), "Federated learning in which a client speaks once.")),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -57,7 +55,7 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     shown = printable(message, kept="\n")  # a pipeline's mistake is pointed at in a second line
-    err.print(f"error: {shown}", style="red", markup=False, highlight=False, soft_wrap=True)
+    err().print(f"error: {shown}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)
 
 
@@ -71,27 +69,35 @@ def _top(
 
 
 @app.command(name="list")
-def list_command() -> None:
+def list_command() -> list[dict[str, str]]:
     """Everything that can be named, and where it comes from."""
+    from rich.markup import escape
+    from rich.table import Table
+
     from headstart.cli.listing import rows
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("kind", "name", "from", "what it is"):
-        table.add_column(column)
-    for row in rows():
+    columns = ("kind", "name", "from", "what it is")
+    found = list(rows())
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in found:
         table.add_row(*map(escape, row))
-    out.print(table)
+    out().print(table)
+    return [dict(zip(columns, row, strict=True)) for row in found]
 
 
 @app.command()
-def doctor() -> None:
+def doctor() -> dict[str, str]:
     """Versions, extras, and the data that can be found."""
+    from rich.table import Table
+
     from headstart.pipeline.doctor import findings
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    for what, value in findings():
+    found = dict(findings())
+    for what, value in found.items():
         table.add_row(what, value)
-    out.print(table)
+    out().print(table)
+    return found
 
 
-with_plugins(app)
+with_common_options(app)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,7 +33,8 @@ def init(
         str, typer.Option(help="a file of the agreed classes, one per line")
     ] = "",
     extractor: Annotated[str, typer.Option(help="what makes everybody's features")] = "",
-) -> None:
+    secure: Annotated[bool, typer.Option("--secure", help="only sums of groups are seen")] = False,
+) -> dict[str, Any]:
     """Write a ready project: Flower app, certificates, node keys, commands, units, a container."""
     from headstart.deploy.scaffold import Plan, next_steps
     from headstart.deploy.scaffold import init as write
@@ -52,21 +52,40 @@ def init(
         labels,
         class_list,
         extractor,
+        secure,
     )
     write(folder, plan)
     say(f"{folder}: ready; README.md there says who needs what. In order:")
-    for step in next_steps(folder, plan.nodes):
+    steps = list(next_steps(folder, plan.nodes))
+    for step in steps:
         say(f"  {step}")
+    return {"folder": folder, "steps": steps}
+
+
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(help="the new file, on the node's own machine")],
+) -> dict[str, Any]:
+    """A signing key of a node's own; prints its public half, for everybody's peers.json."""
+    from headstart.deploy.scaffold import signing_key
+
+    public = signing_key(path)
+    say(public)
+    return {"public": public}
 
 
 @app.command(name="node")
 def add_node(
     folder: Annotated[Path, typer.Argument(help="a folder of `headstart deploy init`")],
     name: Annotated[str, typer.Argument(help="the new node's name")],
-) -> None:
+) -> dict[str, Any]:
     """One more node: its key, its configuration and its commands."""
+    from shlex import quote
+
     from headstart.deploy.scaffold import add_node as write
 
     place = write(folder, name)
     say(f"{place}: carry it to the node's machine, then delete it here. To let it in:")
-    say(f"  sh {quote(f'{folder}/operator/register.sh')} {name}")
+    step = f"sh {quote(f'{folder}/operator/register.sh')} {name}"
+    say(f"  {step}")
+    return {"folder": place, "steps": [step]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -25,7 +24,7 @@ class Commands(typer.core.TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
             text = f"interrupted; {stopped}" if str(stopped) else "interrupted"
-            err.print(text, markup=False, highlight=False, soft_wrap=True)
+            err().print(text, markup=False, highlight=False, soft_wrap=True)
             raise typer.Exit(CODE) from None
 
 
@@ -45,4 +44,6 @@ def resumable(folder: Path, *, named: bool) -> AbstractContextManager[None]:
 
 def command(more: tuple[object, ...] = ()) -> str:
     """This very command, as one types it into a shell."""
+    import shlex
+
     return shlex.join(["headstart", *sys.argv[1:], *map(str, more)])

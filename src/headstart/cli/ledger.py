@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +16,7 @@ Folder = Annotated[Path, typer.Argument(help="a ledger's folder")]
 
 
 @app.command(name="list")
-def list_uploads(path: Folder) -> None:
+def list_uploads(path: Folder) -> dict[str, Any]:
     """Who is in the total, the models made from it, and what was refused."""
     from headstart.deploy.ledger import Ledger
 
@@ -43,10 +44,24 @@ def list_uploads(path: Folder) -> None:
             say("refused: " + ", ".join(f"{code} {times}" for code, times in codes.most_common()))
         if bad := ledger.unreadable:
             say(f"refusals: {bad} line{'s' * (bad > 1)} cannot be read")
+        header = ("clients", "samples", "size", "number", "digest")
+        return {
+            "round": contract.round,
+            "head": contract.head.title,
+            "dimension": contract.dimension,
+            "exact": contract.exact,
+            "uploads": [{key: getattr(e, key) for key in header} for e in ledger.entries()],
+            "clients": len(ledger.members()),
+            "samples": total.samples,
+            "total": total.digest(),
+            "forgotten": ledger.index.forgotten,
+            "refused": dict(codes),
+            "models": [{"path": m.path, "state": m.state} for m in ledger.models()],
+        }
 
 
 @app.command()
-def verify(path: Folder) -> None:
+def verify(path: Folder) -> dict[str, Any]:
     """Read every byte again: checksums, the admission of each upload, the total, the models."""
     from headstart.deploy.verifying import verify as check
 
@@ -58,27 +73,29 @@ def verify(path: Folder) -> None:
     )
     if report.torn:
         say(f"{report.torn} bytes at the end were never acknowledged; the next start cuts them off")
+    return asdict(report)
 
 
 @app.command()
 def export(
     path: Folder, folder: Annotated[Path, typer.Argument(help="the folder to make")]
-) -> None:
+) -> dict[str, Any]:
     """The uploads and their total as plain files; forgetting finds them there."""
     from headstart.deploy.ledger import Ledger
 
     with Ledger.open(path) as ledger:
         ledger.export(folder)
         say(f"{len(ledger.entries())} uploads and their total in {folder}")
+        return {"uploads": len(ledger.entries()), "folder": folder}
 
 
 @app.command()
 def budget(
     path: Annotated[Path, typer.Argument(help="a private run's folder, or that of its charges")],
     delta: Annotated[
-        float | None, typer.Option(help="δ at which ε is told (that of the run, or 1e-5)")
+        float | None, typer.Option(help="δ at which ε is reported (that of the run, or 1e-5)")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """What has been released over one data set under differential privacy, and what is left."""
     from headstart.pipeline.private import spending
 
@@ -88,14 +105,15 @@ def budget(
     ]
     if rows:
         show_rows(("release", "μ", "ε alone", "state"), rows)
-    spent = f"spent: ε = {found.epsilon:.4g} at δ = {found.delta:g} (μ = {found.mu:.4g})"
-    if found.most is None:
-        say(spent)
-    else:
-        say(f"{spent} of ε = {found.most:g}; left for one more release: μ = {found.left:.4g}")
+    say(f"spent: ε = {found.epsilon:.4g} at δ = {found.delta:g} (μ = {found.mu:.4g})")
+    if found.promised:
+        epsilon, of = found.promised
+        left = f"left for one more release: μ = {found.left:.4g}"
+        say(f"promised: ε = {epsilon:g} at δ = {of:g}; {left}")
+    return asdict(found)
 
 
-def forget_client(path: Path, client: str) -> None:
+def forget_client(path: Path, client: str) -> dict[str, Any]:
     """What `headstart forget` does on a ledger: take a client out, and say what that changed."""
     from headstart.deploy.forgetting import forget
 
@@ -111,3 +129,6 @@ def forget_client(path: Path, client: str) -> None:
         say(f"purged: {where}")
     for where in left.unreachable:
         say(f"not reached, look yourself: {where}")
+    lists = ("renewed", "removed", "exports", "unreachable")
+    kept = {key: getattr(left, key) for key in lists}
+    return {"clients": left.members, "total": left.total, **kept}

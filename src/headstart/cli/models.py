@@ -35,38 +35,60 @@ def evaluate(
     columns: ColumnOptions,
     text: Text = None,
     weights: Weights = None,
-) -> None:
+) -> dict[str, Any]:
     """Test a model on labelled samples (their test part, if they say which it is)."""
     from headstart.data.cells import CellSet
     from headstart.evaluate import scores
 
+    dense = _dense(model)
+    if dense is not None:
+        with saying(KEPT):
+            return _said_pixels(*dense.tested(data, columns.named))
     head = _load(model)
     samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
     if isinstance(samples, CellSet):
-        _evaluate_pixels(head, samples)
-        return
+        return _evaluate_pixels(head, samples)
     result = scores(head, samples.features, samples.labels)
     say(f"samples            {len(samples)}")
     say(f"accuracy           {result.accuracy:.4f}")
     say(f"balanced accuracy  {result.balanced_accuracy:.4f}")
-    for pair in result.worst_pairs(5):
+    pairs = result.worst_pairs(5)
+    for pair in pairs:
         say(f"mistake            {pair.true} as {pair.predicted}: {pair.samples}")
+    return {
+        "samples": len(samples),
+        "accuracy": result.accuracy,
+        "balanced_accuracy": result.balanced_accuracy,
+        "mistakes": [pair._asdict() for pair in pairs],
+    }
 
 
-def _evaluate_pixels(head: Any, scenes: Any) -> None:
+def _evaluate_pixels(head: Any, scenes: Any) -> dict[str, Any]:
     """The head on every pixel of the scenes' masks."""
     import numpy as np
 
     from headstart.evaluate import tested
-    from headstart.statistics.confusion import intersection_over_union
+    from headstart.statistics.confusion import Confusion
 
     result = tested(head, scenes.picked(np.arange(len(scenes))))
-    say(f"images             {len(scenes)}")
-    say(f"mIoU               {result.mean_iou:.4f}")
-    say(f"pixel accuracy     {result.accuracy:.4f}")
-    for name, iou in zip(result.classes, intersection_over_union(result.confusion), strict=True):
+    return _said_pixels(len(scenes), Confusion(result.classes, result.confusion))
+
+
+def _said_pixels(count: int, found: Any) -> dict[str, Any]:
+    say(f"images             {count}")
+    say(f"mIoU               {found.mean_iou:.4f}")
+    say(f"pixel accuracy     {found.accuracy:.4f}")
+    ious = found.iou.tolist()
+    by_class = {str(name): iou for name, iou in zip(found.classes, ious, strict=True)}
+    for name, iou in by_class.items():
         say(f"IoU                {iou:.4f} {name}")
+    return {
+        "images": count,
+        "mean_iou": found.mean_iou,
+        "pixel_accuracy": found.accuracy,
+        "iou": by_class,
+    }
 
 
 @with_options
@@ -79,20 +101,26 @@ def predict(
     ] = None,
     text: Text = None,
     weights: Weights = None,
-) -> None:
+) -> dict[str, Any] | list[dict[str, Any]]:
     """Predict the class of each sample, with its probability; labels are not needed."""
+    dense = _dense(model)
+    if dense is not None:
+        from headstart.pipeline.segmenting import segment_densely
+
+        named = replace(columns.named, labelled=False)
+        with saying(KEPT), bar() as show:
+            count = segment_densely(dense, data, _folder(output), named, show)
+        say(f"{count} masks in {output}, each with an overlay")
+        return {"masks": count, "out": output}
     head = _load(model)
     if "cells" in (head.provenance.get("extractor") or {}):
         from headstart.pipeline.segmenting import segment
 
-        if output is None:
-            raise HeadstartError("output: expected a folder for masks (--out), got none")
+        named = replace(columns.named, labelled=False)
         with saying(KEPT), bar() as show:
-            count = segment(
-                head, data, output, replace(columns.named, labelled=False), weights, show
-            )
+            count = segment(head, data, _folder(output), named, weights, show)
         say(f"{count} masks in {output}, each with an overlay")
-        return
+        return {"masks": count, "out": output}
     source = _samples(head, data, replace(columns.named, labelled=False), weights, text)
     features = source.data.features
     names = source.names or tuple(map(str, range(len(features))))
@@ -100,6 +128,9 @@ def predict(
     if head.temperature:
         table["probability"] = [f"{p:.4f}" for p in head.probabilities(features).max(axis=1)]
     write_csv(table, output)
+    if output is not None:
+        return {"samples": len(names), "out": output}
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
 def _samples(
@@ -129,7 +160,7 @@ def features(
     made: FeatureOptions,
     columns: ColumnOptions,
     engine: Annotated[str, typer.Option(help="onnx or torch")] = "onnx",
-) -> None:
+) -> dict[str, Any]:
     """Images or sentences to a file of features, cached and resumable."""
     from headstart.pipeline.inputs import Extraction, read, write_features
 
@@ -146,30 +177,33 @@ def features(
         source = read(data, columns.named, how, show)
     write_features(source, output)
     say(f"{len(source.data)} samples of dimension {source.data.dimension} in {output}")
+    return {"samples": len(source.data), "dimension": source.data.dimension, "out": output}
 
 
 def export(
     model: Model,
     output: Annotated[Path, typer.Option("--out", "-o", help="the .onnx file to write")],
     weights: Weights = None,
-) -> None:
+) -> dict[str, Any]:
     """Extractor and head as one ONNX file (the head alone, if images are not what it is for)."""
     from headstart.pipeline.exporting import export_model
 
-    say(f"{export_model(_load(model), output, weights)} to classes: {output}")
+    takes = export_model(_load(model), output, weights)
+    say(f"{takes} to classes: {output}")
+    return {"takes": takes, "out": output}
 
 
 def add(
     run_folder: Annotated[Path, typer.Argument(help="a run folder")],
     data: Data,
     client: Annotated[str, typer.Option("--client", help="the new client's id")],
-) -> None:
+) -> dict[str, Any]:
     """A late client joins a saved run."""
     from headstart.pipeline.change import add as change
 
     with bar() as show:
         model = change(run_folder, client, data, show)
-    show_change(model, f"{client} is in", run_folder)
+    return show_change(model, f"{client} is in", run_folder)
 
 
 def forget(
@@ -178,23 +212,39 @@ def forget(
     data: Annotated[
         str | None, typer.Option("--data", help="its samples, if no upload was kept")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Take a client out of a saved run or a ledger, as if it had never joined."""
     from headstart.deploy.ledger_dir import is_ledger
     from headstart.pipeline.change import forget as change
 
     if is_ledger(run_folder):
-        ledger.forget_client(run_folder, client)
-        return
+        return ledger.forget_client(run_folder, client)
     with bar() as show:
         model = change(run_folder, client, data, show)
-    show_change(model, f"{client} is out", run_folder)
+    return show_change(model, f"{client} is out", run_folder)
 
 
 def _load(path: Path) -> Any:
     from headstart.heads.linear import LinearHead
+
+    return LinearHead.load(_file(path))
+
+
+def _dense(path: Path) -> Any:
+    """A network that was trained on masks; None for a head."""
+    from headstart.pipeline.dense_models import DenseModel
+
+    return DenseModel.load(_file(path))
+
+
+def _file(path: Path) -> Path:
+    """Of a folder of several runs, the model of the first."""
     from headstart.pipeline.run import run_folders
 
-    if path.is_dir():  # of several runs, the first
-        path = run_folders(path)[0] / "model.safetensors"
-    return LinearHead.load(path)
+    return run_folders(path)[0] / "model.safetensors" if path.is_dir() else path
+
+
+def _folder(output: Path | None) -> Path:
+    if output is None:
+        raise HeadstartError("output: expected a folder for masks (--out), got none")
+    return output

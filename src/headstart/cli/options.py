@@ -151,7 +151,7 @@ def _lines(path: Path) -> list[str]:
     return [line for line in found if line]
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
+def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The command, whose groups of options typer sees field by field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -164,20 +164,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             shown.append(parameter.replace(kind=kind, annotation=hints[parameter.name]))
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> Any:
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
             for name, kind in groups.items()
         }
-        command(**given, **made)
+        return command(**given, **made)
 
-    return showing(run, shown)
+    return showing(run, shown, hints["return"])
 
 
-def showing(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+def showing(
+    command: Callable[..., Any], parameters: list[inspect.Parameter], returned: Any = None
+) -> Callable[..., Any]:
     """The wrapper of a command, of which typer sees these parameters and not the wrapped one's."""
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    annotations = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__annotations__ = {**annotations, "return": returned}
     del command.__wrapped__  # type: ignore[attr-defined]
     return command
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from headstart.cli.interrupt import command, saying
 from headstart.cli.runs import run_folder
-from headstart.console import bar, say
+from headstart.console import bar, say, write
 
 
 def reproduce(
@@ -32,7 +32,7 @@ def reproduce(
         Path | None,
         typer.Option("--out", "-o", help="a folder for the rows as JSON, and for trained runs"),
     ] = None,
-) -> None:
+) -> list[dict[str, str]] | dict[str, Any]:
     """Run a table or figure of the papers again: paper, ours, difference."""
     from headstart.papers import by_name, catalogue
     from headstart.papers import reproduce as run_again
@@ -40,18 +40,22 @@ def reproduce(
     from headstart.papers.sources import find
 
     if name is None:
-        for reproduction in catalogue().values():
-            say(f"{reproduction.name:<18} {reproduction.paper}: {reproduction.title}")
-        return
+        for known in catalogue().values():
+            say(f"{known.name:<18} {known.paper}: {known.title}")
+        columns = ("name", "paper", "title")
+        return [{key: getattr(known, key) for key in columns} for known in catalogue().values()]
     reproduction = by_name(name)
     with _place(reproduction, output) as (folder, show):
         sources = find(reproduction, data or [], show)
         table = run_again(name, sources, seeds, show, changes=change or (), folder=folder)
-    sys.stdout.write(table.markdown())
+    write(table.markdown())
     if output is not None:
         say(f"saved: {save(table, output)}")
-    if reproduction.resumes:
-        say(f"tables: {folder / 'report.html'}, grid.md, grid.csv; a folder per cell beside them")
+    made = [name for name in ("report.html", "grid.md", "grid.csv") if (folder / name).exists()]
+    if reproduction.resumes and made:
+        first, *rest = made
+        say(f"tables: {', '.join([str(folder / first), *rest])}; a folder per cell beside them")
+    return asdict(table)
 
 
 @contextmanager

@@ -39,11 +39,10 @@ def demo(
     seed: Annotated[int, SEED] = 0,
     output: Output = None,
     watch: Watch = False,
-) -> None:
+) -> dict[str, Any]:
     """Digits over 50 very unlike clients, or drawn streets: heads, one table, one report."""
     if what == "streets":
-        _streets(output)
-        return
+        return _streets(output)
     if what != "digits":
         raise HeadstartError(f"demo: expected digits or streets, got {what!r}")
     from headstart.cli.show import show_end, show_heads
@@ -61,10 +60,11 @@ def demo(
         pooled = pooled_ridge(prepare(config), first.solved["ridge"])
         show_heads(results, [("pooled ridge", pooled)])
         show_end(results, folder)
+        return {**_facts(results, folder), "pooled_ridge": pooled}
 
 
-def _streets(output: Path | None) -> None:
-    """The class of every pixel of drawn streets, eight drives, one message each."""
+def _streets(output: Path | None) -> dict[str, Any]:
+    """The class of every pixel of drawn streets, six drives, one message each."""
     from headstart import optional
     from headstart.cli.show import show_end, show_heads
     from headstart.pipeline.config import make_config
@@ -76,6 +76,7 @@ def _streets(output: Path | None) -> None:
         results = run_all(("LDA", "Fed3R(ridge=gcv)", "FedNCM"), config, folder, progress=show)
     show_heads(results)
     show_end(results, folder)
+    return _facts(results, folder)
 
 
 @with_options
@@ -90,7 +91,7 @@ def run(
     seeds: Seeds = 1,
     output: Output = None,
     watch: Watch = False,
-) -> None:
+) -> dict[str, Any]:
     """Run a configuration or a pipeline; `key=value` changes it (partition.alpha=0.5)."""
     from headstart.pipeline.config import read_plain
 
@@ -102,7 +103,7 @@ def run(
     if several is not None and (not isinstance(several, list) or "pipeline" in base):
         raise HeadstartError("pipelines: expected a list of them, and no pipeline beside it")
     name = Path(what).stem if in_file else "run"
-    _run(several or [config.pipeline], config, output, name, seeds, watch)
+    return _run(several or [config.pipeline], config, output, name, seeds, watch)
 
 
 @with_options
@@ -115,10 +116,10 @@ def compare(
     seeds: Seeds = 1,
     output: Output = None,
     watch: Watch = False,
-) -> None:
+) -> dict[str, Any]:
     """Run several pipelines on the same splits: one table, one set of curves."""
     config = config_of(HELD_OUT, split, features, columns, privacy)
-    _run(pipelines, config, output, "compare", seeds, watch)
+    return _run(pipelines, config, output, "compare", seeds, watch)
 
 
 @with_options
@@ -134,7 +135,7 @@ def fit(
     seeds: Seeds = 1,
     output: Output = None,
     watch: Watch = False,
-) -> None:
+) -> dict[str, Any]:
     """Fit a federated head to your features: a model, a total and a report."""
     from headstart import heads
     from headstart.pipeline.config import nearest
@@ -149,18 +150,17 @@ def fit(
     if "pipeline" in config.model_fields_set:
         raise HeadstartError("pipeline: expected none, for `headstart run` runs pipelines")
     ridge = ridge if ridge is not None or config.private else "gcv"
+    usual = "fed3r" if config.private is None else _expected(config)
     settings: dict[str, Any] = {} if ridge is None else {"ridge": _number(ridge)}
     pipelines = [
         Pipeline(InitHead(name, **(settings if name in {"fed3r", "fed3r-rf"} else {})))
-        for name in head or [_usual_head(config)]
+        for name in head or [usual]
     ]
-    _run(pipelines, config, output, Path(config.data).stem, seeds, watch)
+    return _run(pipelines, config, output, Path(config.data).stem, seeds, watch)
 
 
-def _usual_head(config: Any) -> str:
-    """Fed3R; of a private fit the head that noise leaves the better one, by a rule of thumb."""
-    if config.private is None:
-        return "fed3r"
+def _expected(config: Any) -> str:
+    """The head that noise leaves the better one, by a rule of thumb; what to expect is said."""
     from headstart.pipeline.experiment import prepare
     from headstart.privacy.differential import Private
 
@@ -169,13 +169,14 @@ def _usual_head(config: Any) -> str:
     plan, clients = experiment.federation.plan, len(experiment.clients)
     dimension = experiment.context().dimension
     name = plan.better_head(dimension, clients)
-    say(f"Head: {name}, by signal {plan.signal(dimension, clients):.2g}")
+    signal = plan.signal(dimension, clients)
+    say(f"Signal: a class's sum stands {signal:.2g} times above its noise; the head for it: {name}")
     return name
 
 
 def _run(
     pipelines: Sequence[Any], config: Any, output: Path | None, name: str, seeds: int, watch: bool
-) -> None:
+) -> dict[str, Any]:
     from headstart.cli.show import show_end, show_heads, show_pipelines
     from headstart.pipeline.run import compare as run_all
 
@@ -188,6 +189,15 @@ def _run(
             show_end(results, folder)
         else:
             show_pipelines(results, folder)
+        return _facts(results, folder)
+
+
+def _facts(results: Sequence[Any], folder: Path) -> dict[str, Any]:
+    """A row per pipeline and seed, and where the report is."""
+    from headstart.results import seed_rows
+
+    runs = seed_rows(run for result in results for run in result.runs)
+    return {"folder": folder, "report": folder / "report.html", "runs": runs}
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def show_heads(results: Sequence[RunResult], extra: Sequence[tuple[str, float]] 
         table.add_row(*_cells(run, personal))
     for title, accuracy in extra:
         table.add_row(title, f"{100 * accuracy:.1f}")
-    out.print(table)
+    out().print(table)
 
 
 def _title(run: SeedResult) -> str:
@@ -82,6 +82,6 @@ def show_pipelines(results: Sequence[RunResult], folder: Path) -> None:
     from headstart.report.comparison_metrics import make_entries
     from headstart.report.comparison_table import text_table
 
-    header, *rows = text_table(make_entries(results)[0], brief=out.width < 160).text
+    header, *rows = text_table(make_entries(results)[0], brief=out().width < 160).text
     show_rows(header, rows)
     say(f"report: {folder / 'report.html'} (its figures in figures/, its numbers as .csv files)")

@@ -62,7 +62,7 @@ def watched(folder: Path, wanted: bool) -> Iterator[None]:
     try:
         yield
         with suppress(KeyboardInterrupt):
-            err.print("the page stays until Ctrl-C", highlight=False)
+            err().print("the page stays until Ctrl-C", highlight=False)
             page.wait()
     finally:
         page.terminate()

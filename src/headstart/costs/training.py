@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headstart.costs.messages import BYTES_PER_NUMBER
-from headstart.gradient.objectives import references_of
+from headstart.gradient.objectives import beside_of, references_of
 from headstart.gradient.recipe import Correction, Local, Objective, Part, Pass, Recipe
 from headstart.gradient.tree import Tree
 
@@ -77,7 +77,7 @@ def sample_flops(
     if recipe.needs_full_gradient:
         moved = _moved(recipe, train, Pass("shared"))
         flops += _gradient(moved, *forward, cached)
-        flops += references_of(recipe.objective) * _forward(moved, *forward, cached)
+        flops += _models_beside(recipe.objective) * _forward(moved, *forward, cached)
     return flops
 
 
@@ -131,6 +131,11 @@ def _forward(moved: set[str], extractor: float, head: float, cached: bool) -> fl
     return head if cached and "extractor" not in moved else extractor + head
 
 
+def _models_beside(objective: Objective) -> int:
+    """How many models a batch goes through besides the one that trains."""
+    return references_of(objective) + len(beside_of(objective))
+
+
 def _gradients_per_step(recipe: Recipe, correct: Correction | None) -> tuple[float, float]:
     """Gradients of a batch that one step asks for, and models beside the one that trains.
 
@@ -143,7 +148,7 @@ def _gradients_per_step(recipe: Recipe, correct: Correction | None) -> tuple[flo
         nonlocal gradients, beside
         part = 1.0 if half is None else 0.5
         gradients += part
-        beside += part * references_of(of or recipe.objective)
+        beside += part * _models_beside(of or recipe.objective)
         return dict(tree)
 
     local = Local(

@@ -26,6 +26,7 @@ from headstart.data.backbones.weights import digest
 from headstart.data.features import Features
 from headstart.data.image_set import CorruptImage
 from headstart.data.labelled import Labelled
+from headstart.data.partition import Partition
 from headstart.data.samples import ALL, Positions
 from headstart.data.scenes import VOID, Mask, SceneSet
 from headstart.errors import DataError
@@ -221,9 +222,31 @@ class CellSet(Labelled):
         places = np.arange(len(self.names))
         return np.stack([np.isin(places, own) for own in self.codes])
 
+    def dealt(self, partition: Partition) -> tuple[Partition, NDArray[np.int16]]:
+        """The same clients as a partition of all cells that have a class, and the place of it."""
+        valid = self.codes != VOID
+        ends = np.cumsum([0, *valid.sum(axis=1)])
+        own = [
+            np.concatenate(
+                [np.zeros(0, np.int64), *(np.arange(ends[i], ends[i + 1]) for i in index)]
+            )
+            for index in partition.indices
+        ]
+        return Partition(partition.names, tuple(own)), self.codes[valid]
+
     @property
     def channels(self) -> int:
         return int(self.held[0].size // self.codes.shape[1])
+
+    @property
+    def dimension(self) -> int:
+        """Of a row."""
+        return self.channels
+
+    @property
+    def samples(self) -> CellSamples:
+        """All of them."""
+        return self.picked(np.arange(len(self)))
 
     def cells(self, i: int) -> NDArray[np.float32]:
         """The features of image `i`, (h·w) × d."""

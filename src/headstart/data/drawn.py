@@ -20,7 +20,7 @@ from headstart.data.image_set import Stamp, decode
 from headstart.data.scenes import CAMVID, Classes, SceneSet
 
 NAME = "streets"
-DRIVES, FRAMES, SIZE = 8, 10, (192, 256)  # height and width
+DRIVES, FRAMES, SIZE = 6, 14, (192, 256)  # height and width
 _AT = {name: place for place, name in enumerate(CAMVID)}
 _VOID = len(CAMVID)
 Colour = Sequence[float] | NDArray[np.float64]

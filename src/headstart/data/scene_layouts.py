@@ -38,6 +38,8 @@ _KINDS = ("labelTrainIds", "labelIds")  # of Cityscapes' masks; the first that i
 # Cityscapes' own ids of the 19 classes that are trained on; all others are void.
 _TRAINED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 
+Made = Callable[[str | None], SceneSet]  # by which part is the test
+
 
 @dataclass(frozen=True)
 class Place:
@@ -108,8 +110,13 @@ _SIGNS = (
 )
 
 
-def load_scenes(source: str | Path, columns: Columns = OWN_NAMES) -> SceneSet:
-    """The images and masks at `source`, or the drawn streets by their name."""
+def load_scenes(
+    source: str | Path, columns: Columns = OWN_NAMES, *, outside: str | None = None
+) -> SceneSet:
+    """The images and masks at `source`, or the drawn streets by their name.
+
+    `outside`: which part is the test ("val", to choose settings by); none: "test" if there is one.
+    """
     if str(source) == drawn.NAME:
         return drawn.streets()
     if not is_scenes(source):
@@ -117,8 +124,8 @@ def load_scenes(source: str | Path, columns: Columns = OWN_NAMES) -> SceneSet:
     place = Place.of(Path(source))
     for folder, read in _LAYOUTS.items():
         if any(name.startswith(f"{folder}/") for name in place.names):
-            return read(place, columns)
-    return _annotated(place, columns)
+            return read(place, columns)(outside)
+    return _annotated(place, columns)(outside)
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class _Pairs:
 
     def scenes(
         self, columns: Columns, splits: list[str] | None, clients: list[str] | None = None
-    ) -> SceneSet:
+    ) -> Made:
         """With what `meta.csv` says of them, which comes before what the paths say."""
         listed = _listed(self.place, self.names, columns)
         splits, clients = listed.get("split", splits), listed.get("client", clients)
@@ -159,7 +166,7 @@ class _Pairs:
             masks=self.place.source(self.masks),
             known=self.known,
         )
-        return made if splits is None else _split(made, splits)
+        return lambda outside: made if splits is None else _split(made, splits, outside)
 
 
 def _listed(place: Place, names: Sequence[str], columns: Columns) -> dict[str, list[str]]:
@@ -186,14 +193,14 @@ def _listed(place: Place, names: Sequence[str], columns: Columns) -> dict[str, l
     }
 
 
-def _split(scenes: SceneSet, splits: Sequence[str]) -> SceneSet:
+def _split(scenes: SceneSet, splits: Sequence[str], outside: str | None) -> SceneSet:
     """Test images are those of "test"; where there is none, those of "val"; else val is left."""
     parts = np.array([word.lower() for word in splits])
     unknown = sorted(set(parts.tolist()) - set(_SPLITS))
     if unknown:
         expected = ", ".join(_SPLITS)
         raise DataError(f"{scenes.name}: split: expected {expected}, got {unknown[0]!r}")
-    outside = "test" if (parts == "test").any() else "val"
+    outside = outside or ("test" if (parts == "test").any() else "val")
     kept = (parts == "train") | (parts == outside)
     picked = scenes.subset(kept)
     if not (parts == outside).any():
@@ -206,7 +213,7 @@ def _split(scenes: SceneSet, splits: Sequence[str]) -> SceneSet:
 # --- Layouts
 
 
-def _annotated(place: Place, columns: Columns) -> SceneSet:
+def _annotated(place: Place, columns: Columns) -> Made:
     """CamVid's: SPLIT/NAME and SPLITannot/NAME; a drive is what stands before _ in the name."""
     images: dict[str, str] = {}
     masks: dict[str, str] = {}
@@ -219,7 +226,7 @@ def _annotated(place: Place, columns: Columns) -> SceneSet:
     return pairs.scenes(columns, [name.split("/")[0] for name in pairs.names], drives)
 
 
-def _cityscapes(place: Place, columns: Columns) -> SceneSet:
+def _cityscapes(place: Place, columns: Columns) -> Made:
     """A city is a drive; masks of ids or of train ids; the test split has no truth of its own."""
     photos = place.images(_PHOTOS)
     images = {
@@ -243,7 +250,7 @@ def _cityscapes(place: Place, columns: Columns) -> SceneSet:
     return pairs.scenes(columns, [own[0] for own in parts], [own[1] for own in parts])
 
 
-def _own(place: Place, columns: Columns) -> SceneSet:
+def _own(place: Place, columns: Columns) -> Made:
     """images/ and masks/ of the same names; clients are the first folders, if there are any."""
     pairs = _Pairs.of(place, place.images("images"), place.images("masks"), _own_classes(place))
     folders = [PurePosixPath(name).parts[:-1] for name in pairs.names]
@@ -275,7 +282,7 @@ def _own_classes(place: Place) -> Classes:
     return Classes.of(names, ids, void)
 
 
-_LAYOUTS: dict[str, Callable[[Place, Columns], SceneSet]] = {
+_LAYOUTS: dict[str, Callable[[Place, Columns], Made]] = {
     _PHOTOS: _cityscapes,
     "images": _own,
 }

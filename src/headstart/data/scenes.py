@@ -140,12 +140,13 @@ class SceneSet(ImageSet):
         """Width and height of image `i`, from its header."""
         source: Any = self.source
         at = i
-        while isinstance(source, Picked | Joined):
-            if isinstance(source, Picked):
-                source, at = source.inner, int(source.rows[at])
-            else:
+        while isinstance(source, Joined) or hasattr(source, "inner"):
+            if isinstance(source, Joined):
                 source, at = source.part(at)
-        return _size(getattr(source, "inner", source), at)  # colours of another domain, same sides
+                continue
+            at = int(source.rows[at]) if isinstance(source, Picked) else at
+            source = source.inner  # of colours of another domain, or another style: same sides
+        return _size(source, at)
 
 
 def _size(source: Source, i: int) -> tuple[int, int]:

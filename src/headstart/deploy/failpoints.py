@@ -29,6 +29,10 @@ FORGET = {
     "exports purged": "so are the exports",
     "heads solved": "so are the heads that the ledger wrote",
 }
+SECURE = {
+    "remembered": "a stage is in the node's history, its secrets are those of the last one",
+    "ready": "its secrets are there too, the answer has not left",
+}
 POINTS = {**ACCEPT, **SNAPSHOT, **FORGET}
 
 hook: Callable[[str], None] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from shlex import quote
 from typing import Any
 
 from headstart.deploy.admission import KINDS
-from headstart.deploy.private import write_private
+from headstart.deploy.private import SECRET_BYTES, write_private
 from headstart.errors import HeadstartError
 from headstart.files import write_bytes, write_text
 from headstart.optional import require
@@ -31,6 +32,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _NODE_PORT = 9201  # of the first node; its own interface, on its own loopback
 _STATE = "deploy.json"
 _CLASSES = "classes.txt"  # in server/
+PEERS = "peers.json"  # in server/ and at every node: the signing keys' public halves
 _NODES = re.compile(r'^(nodes = "([^"\n]*))"', re.MULTILINE)
 _APP = '"""{what}"""\n\nfrom headstart.deploy.flower.{half} import app\n\n__all__ = ["app"]\n'
 
@@ -46,6 +48,7 @@ class Plan:
     labels     what all labels are: "integer" or "text"
     class_list a text file of the agreed classes, one per line, which is copied (none: any classes)
     extractor  the network that makes everybody's features (none: samples are features)
+    secure     whether only sums of groups are seen; the classes must be agreed
     """
 
     nodes: tuple[str, ...]
@@ -60,6 +63,7 @@ class Plan:
     labels: str = "integer"
     class_list: str = ""
     extractor: str = ""
+    secure: bool = False
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -79,6 +83,8 @@ class Plan:
             raise HeadstartError(f"bound: expected a number above 0, got {self.bound!r}")
         if self.labels not in KINDS:
             raise HeadstartError(f"labels: expected {' or '.join(KINDS)}, got {self.labels!r}")
+        if self.secure and not self.class_list:
+            raise HeadstartError("class-list: expected the agreed classes of a secure sum")
         if not self.extractor.isprintable() or set('"\\') & set(self.extractor):
             raise HeadstartError(f"extractor: expected a name or a path, got {self.extractor!r}")
         _ = self.host, self.public_port, self.own_port, parsed(self.pipeline), self.classes
@@ -225,6 +231,7 @@ def _words(plan: Plan, final: Path) -> dict[str, Any]:
         "deadline": float(plan.deadline),
         "bound": float(plan.bound),
         "labels": json.dumps(plan.labels),
+        "secure": json.dumps(plan.secure),
         "class_list": json.dumps(_CLASSES if plan.class_list else ""),
         "extractor": json.dumps(plan.extractor, ensure_ascii=False),
         "test_data": json.dumps(plan.test_data, ensure_ascii=False),
@@ -276,6 +283,7 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
     aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root / "nodes"))  # mode 0700
     try:
         write_private(aside / "key", key.private)
+        public_key = signing_key(aside / "sign.key")
         write_bytes(aside / "key.pub", key.public)
         write_bytes(aside / "ca.crt", (root / "server" / "ca.crt").read_bytes())
         write_text(aside / "node.toml", filled("node.toml", about))
@@ -286,9 +294,29 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         aside.rename(place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    _introduce(root, name, public_key)
     _expect(root / "app" / "pyproject.toml", name)
     write_text(root / _STATE, json.dumps({**state, "nodes": [*state["nodes"], name]}))
     return place
+
+
+def signing_key(path: Path) -> str:
+    """A new key of a node, with which it signs in secure sums; its public half."""
+    require("cryptography", "flower")
+    from headstart.privacy.keys import verifying_key
+
+    key = secrets.token_bytes(SECRET_BYTES)
+    write_private(path, key)
+    return verifying_key(key).hex()
+
+
+def _introduce(root: Path, name: str, key: str) -> None:
+    """Its public key, to the server and to all nodes whose folders are still here."""
+    server = root / "server" / PEERS
+    known = json.loads(server.read_text(encoding="utf-8")) if server.exists() else {}
+    text = json.dumps({**known, name: key}, indent=1, sort_keys=True)
+    for place in (server, *(node / PEERS for node in (root / "nodes").iterdir() if node.is_dir())):
+        write_text(place, f"{text}\n")
 
 
 def _named(extractor: str) -> str:

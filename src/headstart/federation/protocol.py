@@ -129,6 +129,7 @@ class StepKind:
 # need torch), and what clients compute.
 OWN_STEPS = {
     "measure": ("headstart.federation.steps", "the statistic of a head"),
+    "pseudo-measure": ("headstart.federation.steps", "the statistic of what a head is sure of"),
     "counts": ("headstart.federation.steps", "samples of each class"),
     "calibrate": ("headstart.federation.steps", "training losses of a head by temperature"),
     "confusion": ("headstart.federation.steps", "what a head takes test samples or pixels for"),

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import heads
+from headstart.data import checks
 from headstart.data.samples import pieces
 from headstart.federation import promises
 from headstart.federation.judging import confusion as judged
 from headstart.federation.judging import measured
 from headstart.federation.promises import broken
 from headstart.federation.protocol import EXTRACTOR, Arrays, Check, ClientData, Step, register_step
+from headstart.federation.pseudo import SURE, TOP, pseudo_measured
 from headstart.heads.base import check_upload, settings
 from headstart.heads.leverage import Leverage
 from headstart.heads.linear import TEMPERATURES, LinearHead
@@ -38,6 +40,24 @@ def measure(head: Any, *, exact: bool = False, bound: float = 16.0) -> Step:
     """Ask for the statistic of a head."""
     about = {"head": heads.name_of(head), "settings": settings(head)}
     return Step("measure", {**about, "exact": exact, "bound": bound})
+
+
+def pseudo_measure(
+    head: Any,
+    *,
+    sure: float = SURE,
+    top: float = TOP,
+    exact: bool = False,
+    bound: float = 16.0,
+) -> Step:
+    """Ask clients without labels for the statistic of the cells that the broadcast head is sure of.
+
+    `sure`, `top`: LADD's mask (`headstart.federation.pseudo`).
+    """
+    checks.share("sure", sure)
+    checks.share("top", top)
+    asked = measure(head, exact=exact, bound=bound).params
+    return Step("pseudo-measure", {**asked, "sure": sure, "top": top})
 
 
 def counts() -> Step:
@@ -113,6 +133,21 @@ def _measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -
     head = heads.make(params["head"], dict(params["settings"]))
     how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
     return measured(head, client.samples, **how)
+
+
+@register_step(
+    "pseudo-measure",
+    _statistic,
+    discloses="a sum over few images is nearly those images, sorted as the server's head says",
+    promise=_measured,
+    budget="measure",
+)
+def _pseudo_measure(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
+    """The statistic of a head, of the cells that the broadcast head is sure of, as it says."""
+    head = heads.make(params["head"], dict(params["settings"]))
+    how = {"exact": params["exact"], "bound": params["bound"], "secret": client.secret}
+    model = _head(broadcast)
+    return pseudo_measured(head, model, client.samples, params["sure"], params["top"], **how)
 
 
 def _counted(params: Mapping[str, Any], broadcast: Arrays) -> Check:

@@ -6,14 +6,17 @@ See `headstart.data.styles` for what that reveals. Rows do not add, and no secur
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headstart.data import augment
 from headstart.data.augment.restyle import Restyling
+from headstart.data.backbones.preprocess import as_rgb
+from headstart.data.cells import CellSamples
 from headstart.data.image_samples import ImageSamples
+from headstart.data.samples import Samples
 from headstart.data.styles import StyleBank
 from headstart.errors import DataError
 from headstart.federation.promises import broken
@@ -29,6 +32,9 @@ from headstart.federation.protocol import (
 from headstart.statistics.base import Summable
 from headstart.statistics.style_rows import StyleRows
 from headstart.statistics.wire import Limits
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _LARGEST = 1024.0  # amplitudes reach 255, CIE LAB little more than 100
 
@@ -72,10 +78,19 @@ def _bounded(params: Mapping[str, Any], broadcast: Arrays) -> Check:
     budget="measure",
 )
 def _styles(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -> Summable:
-    samples, how = client.samples, _how(params)
-    if not isinstance(samples, ImageSamples):
-        raise DataError(f"styles: expected images, got samples of shape {samples.shape}")
-    if not len(samples):
+    how = _how(params)
+    rows = [how.measured(image) for image in _decoded(client.samples)]
+    if not rows:
         raise DataError("styles: expected at least one image, got none")
-    rows = [how.measured(samples.reader.decoded(row)) for row in samples.rows.tolist()]
     return StyleRows(how.sent(np.stack(rows)).astype(np.float32))
+
+
+def _decoded(samples: Samples) -> Iterator[Image]:
+    """The images that a client trains on, or whose cells it measures."""
+    if isinstance(samples, ImageSamples):
+        yield from map(samples.reader.decoded, samples.rows.tolist())
+    elif isinstance(samples, CellSamples):
+        scenes = samples.data.scenes
+        yield from (as_rgb(scenes.open(row)) for row in samples.rows[: samples.units].tolist())
+    else:
+        raise DataError(f"styles: expected images, got samples of shape {samples.shape}")

@@ -18,20 +18,24 @@ is each client's own. A loss may give its slope ∂/∂logits, so that a head tr
     ld              ‖z − zᵍ‖², Kim et al. 2021
     fd              ‖f − fᵍ‖²/d, FedDr+
     moon            −log softmax over {cos(f, fᵍ)/τ, cos(f, f_last)/τ} of the first, Li et al. 2021
+    self-training   of pixels without labels: `pixel_losses.SelfTraining`, Shenaj et al. 2023
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.gradient.pixel_losses import with_auxiliary
+from headstart.data.backbones.networks.dense import enlarged
+from headstart.gradient.pixel_losses import SelfTraining, with_auxiliary
 from headstart.gradient.recipe import Term
 
-OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon")  # that masks, or no labels, are enough for
+# that masks, or no labels, are enough for
+OF_CELLS = ("cross-entropy", "kd", "ld", "fd", "moon", "self-training")
 _LEAST = 1e-6  # a shorter vector has no direction
 
 _FEW = 24  # classes
@@ -65,6 +69,7 @@ class Outputs:
     through_received: Outputs | None = None  # the same batch through the received model
     last: Outputs | None = None  # through the client's own last one
     cells: Cells | None = None
+    beside: Mapping[str, Outputs] = field(default_factory=dict)  # through models the server sent
 
     @property
     def logits(self) -> Tensor:
@@ -208,3 +213,15 @@ def moon(seen: Outputs, term: Term) -> Tensor:
         (ours * unit(other.features)).sum(dim=-1) / term.tau for other in (seen.received, last)
     )
     return seen.mean(F.softplus(far - near))  # −log e^a/(e^a + e^b)
+
+
+def self_training(seen: Outputs, term: Term) -> Tensor:
+    """Return LADD's loss of pixels: pseudo-labels of a teacher, distillation from the source.
+
+    Scores of cells are enlarged first; of the masks only their size is looked at.
+    """
+    size = (int(seen.labels.shape[-2]), int(seen.labels.shape[-1]))
+    others = {name: enlarged(other.maps(), size) for name, other in seen.beside.items()}
+    how = SelfTraining(**dict(term.settings))
+    each = how(enlarged(seen.maps(), size), others["teacher"], others.get("source"))
+    return (each * seen.weights[0]).sum()

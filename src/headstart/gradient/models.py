@@ -28,7 +28,7 @@ from headstart.errors import DataError, HeadstartError
 from headstart.gradient.checks import share, whole
 from headstart.gradient.losses import OF_CELLS, Cells, Outputs
 from headstart.gradient.networks import module_of, scaling
-from headstart.gradient.objectives import LOSSES, references_of
+from headstart.gradient.objectives import LOSSES, beside_of, references_of
 from headstart.gradient.product import Product
 from headstart.gradient.recipe import Local, Objective, Part
 from headstart.heads.base import choice, number
@@ -310,6 +310,9 @@ class Model:
                     for reference in (received, last)[:others]
                 ]
             seen = replace(seen, through_received=models[0], last=models[-1])
+        wanted = beside_of(objective)
+        if wanted and local:
+            seen = replace(seen, beside=self._told(wanted, params, batch, local))
         parts = [term.weight * LOSSES[term.name].value(seen, term) for term in objective]
         return torch.stack(parts).sum()
 
@@ -326,6 +329,18 @@ class Model:
         """Another model on the same batch, normalized the same way; its statistics stay."""
         kept = {name: params[name].clone() for name in self.statistics}
         return self.seen({**params, **kept}, batch, training)
+
+    def _told(
+        self, wanted: frozenset[str], params: Mapping[str, Tensor], batch: Batch, local: Local
+    ) -> dict[str, Outputs]:
+        """The batch through models that the server sent, with their own running statistics."""
+        trees = {"teacher": local.received, **local.server}
+        with torch.no_grad():
+            return {
+                name: self.seen({**params, **tree}, batch)
+                for name, tree in trees.items()
+                if name in wanted
+            }
 
     def gradient(
         self,

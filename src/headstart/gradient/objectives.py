@@ -34,15 +34,19 @@ class Loss:
     references  how many models it evaluates besides the one that trains: 1 the received one,
                 2 also the client's last. With any, `term=NAME` adds it to every method
     usual       the settings of its paper (tau, scale, gamma), where it is added so
+    beside      by its term: whole models that the server sends for it to look through; where no
+                teacher was sent, the received model is one
     """
 
     value: Value
     slope: Slope | None = None
     references: int = 0
     usual: Mapping[str, float] = field(default_factory=dict, hash=False)
+    beside: Callable[[Term], tuple[str, ...]] | None = None
 
     def term(self, name: str, weight: float) -> Term:
-        return Term(name, weight, **self.usual)
+        usual: dict[str, Any] = dict(self.usual)
+        return Term(name, weight, **usual)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ def _ours(name: str, *, slope: bool = False, references: int = 0, **usual: float
     return Loss(_Equation(function), by_logits, references, usual)
 
 
+def _taught(term: Term) -> tuple[str, ...]:
+    """A teacher, and where its weight is not 0 the source."""
+    return ("teacher", "source") if dict(term.settings).get("source") else ("teacher",)
+
+
 def _package() -> dict[str, Loss]:
     """Temperatures as in the papers: FedNTD's 3 (also of KD, which shares its code), MOON's 0.5."""
     return {
@@ -73,6 +82,7 @@ def _package() -> dict[str, Loss]:
         "ld": _ours("ld", references=1),
         "fd": _ours("fd", references=1),
         "moon": _ours("moon", references=2, tau=0.5),
+        "self-training": Loss(_Equation("self_training"), beside=_taught),
     }
 
 
@@ -109,6 +119,12 @@ def register_loss(*, references: int = 0, **usual: float) -> Callable[[V], V]:
 def references_of(objective: Iterable[Term]) -> int:
     """How many models an objective evaluates besides the one that trains."""
     return max((LOSSES[term.name].references for term in objective), default=0)
+
+
+def beside_of(objective: Iterable[Term]) -> frozenset[str]:
+    """The names of the models that an objective looks through beside those."""
+    named = ((LOSSES[term.name].beside, term) for term in objective)
+    return frozenset(name for beside, term in named if beside for name in beside(term))
 
 
 def term_names() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ A client of round t receives the model θᵗ, trains it for a few passes over it
     needs_full_gradient  whether the mean gradient at θᵗ is asked for first
     server        the server's step, which sees sums only
     broadcast_state  what of the server's state (and "gradient", the full one) clients receive
+    dense         whether its losses are of pixels, so that it needs a dense network
     window        the model that is evaluated is the mean of so many last ones
 
 Trees on a client carry a leading axis, the clients trained together; a recipe need not know.
@@ -43,6 +44,7 @@ class Term:
     tau: float = 1.0
     scale: float = 1.0
     gamma: float = 1.0
+    settings: tuple[tuple[str, Any], ...] = ()  # others that the loss has, by name
 
 
 Objective = tuple[Term, ...]
@@ -189,4 +191,5 @@ class Recipe:
     broadcast_state: tuple[str, ...] = ()
     weigh: Literal["samples", "clients"] = "samples"
     window: int = 1
+    dense: bool = False
     adapt: Pass | None = None  # what a client does to its model before it uses it

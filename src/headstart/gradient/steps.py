@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart import gradient
+from headstart.data.backbones.catalogue import NETWORKS
 from headstart.data.samples import ArraySamples, Samples
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_together
@@ -44,6 +45,7 @@ from headstart.statistics.vectors import Vectors
 
 DEFAULT = Training()
 _SMALL = 2**23  # samples × parameters
+BESIDE = "model/"  # arrays of a broadcast that are models for losses to look through
 TOGETHER = 16  # clients in a group: their parameters stay in the cache
 _LANE = 5  # clients in a group when the work is large: groups then train side by side, one per core
 
@@ -60,6 +62,11 @@ class Job:
 
     def __post_init__(self) -> None:
         choice("train", self.train, PARTS)
+        if self.recipe.dense and not (self.spec.network and NETWORKS[self.spec.network].stride):
+            raise HeadstartError(
+                f"{self.algorithm}: expected a network that gives a class per pixel (network=…), "
+                f"got {self.spec.network or 'features'}"
+            )
         policy = self.recipe.batch_norm  # refuses a method that it does not know
         if policy is not None and policy != self.spec.batch_norm:
             object.__setattr__(self, "spec", replace(self.spec, batch_norm=policy))
@@ -119,8 +126,12 @@ def broadcast(
     params: Mapping[str, NDArray[Any]],
     server: Mapping[str, Mapping[str, Any]],
     classes: NDArray[Any],
+    models: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays that clients of a round receive; refuse other classes than the model's."""
+    """Return the arrays that clients of a round receive; refuse other classes than the model's.
+
+    `models`: whole ones beside the model that is trained, their running statistics with them.
+    """
     names = job.names
     if len(classes) != job.spec.classes:
         raise HeadstartError(
@@ -133,6 +144,7 @@ def broadcast(
         "frozen": flat(params, names.frozen),
         "classes": classes,
         **state,
+        **{f"{BESIDE}{name}": flat(tree, names.shared) for name, tree in (models or {}).items()},
     }
 
 
@@ -140,7 +152,7 @@ def broadcast(
 
 
 # What a client keeps for a training: it does not change, and is sent once.
-KEPT = ("personal", "frozen", "classes")
+KEPT = ("personal", "frozen", "classes", f"{BESIDE}source")
 NUMBERS = ("weight", "clients", "squares", "loss")  # of an update: Σw, how many, Σ‖δ‖², Σ loss
 _SHOWS = "a row of {} is a sum of features"
 
@@ -301,7 +313,12 @@ def decode_broadcast(job: Job, arrays: Arrays, round_: int) -> Broadcast:
         for key, vector in arrays.items()
         if key.startswith("server/")
     }
-    return Broadcast(tensors(params), server, round_)
+    models = {
+        key.removeprefix(BESIDE): tensors(shaped(vector, names.shared, shapes))
+        for key, vector in arrays.items()
+        if key.startswith(BESIDE)
+    }
+    return Broadcast(tensors(params), {**server, **models}, round_)
 
 
 def tensors(tree: Mapping[str, NDArray[Any]]) -> Params:

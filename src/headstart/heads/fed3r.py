@@ -89,14 +89,18 @@ class Fed3R:
             provenance=provenance(self, total, ridge=ridge),
         )
 
-    def _private(self, total: NoisySums) -> LinearHead:
-        """λ is `ridge` and what the noise asks for."""
+    def check_noisy(self) -> None:
+        """Refuse settings that mean nothing on noisy sums."""
         refuse_settings(self, "normalize", "rebalance", "bias", "scatter", "shrinkage")
         if self.ridge == "gcv":
             raise HeadstartError(
                 "ridge: expected a number with noisy sums, got 'gcv': the residual of noisy sums "
                 "is none; λ follows from the noise"
             )
+
+    def _private(self, total: NoisySums) -> LinearHead:
+        """λ is `ridge` and what the noise asks for."""
+        self.check_noisy()
         return ridge_head(self, total, total.gram(), float(self.ridge))
 
     def leverage(self, total: Moments) -> Leverage:

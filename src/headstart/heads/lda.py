@@ -86,9 +86,13 @@ class LDA:
             provenance=provenance(self, total, shrinkage=part),
         )
 
+    def check_noisy(self) -> None:
+        """Refuse settings that mean nothing on noisy sums."""
+        refuse_settings(self, "shrinkage", "covariance", "prior")
+
     def _private(self, total: NoisySums) -> LinearHead:
         """Directions Σ⁻¹μ_c alone: features of unit length leave the bias without a meaning."""
-        refuse_settings(self, "shrinkage", "covariance")
+        self.check_noisy()
         return ridge_head(
             self, total, within_scatter(total.gram(), total.class_sums(), total.counts)
         )

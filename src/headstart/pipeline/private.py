@@ -20,6 +20,7 @@ from headstart.privacy.accountant import epsilon_of, mu_of
 from headstart.privacy.budget import Budget
 from headstart.privacy.differential import Private
 from headstart.privacy.plan import HEADS, SIGNAL, PrivacyPlan
+from headstart.privacy.sensitivity import BOUND
 from headstart.results import DataSummary, SeedResult
 
 if TYPE_CHECKING:
@@ -136,7 +137,10 @@ def note_head(context: PipelineContext, name: str) -> None:
 
 
 def public(result: SeedResult, plan: PrivacyPlan) -> SeedResult:
-    """Without exact counts and digests of data, which no noise covers."""
+    """Without exact counts and digests of data, which no noise covers.
+
+    A bound that was taken from the features is none of this release's, whose lattice has its own.
+    """
     data = DataSummary(
         result.data.name,
         plan.samples,
@@ -146,7 +150,16 @@ def public(result: SeedResult, plan: PrivacyPlan) -> SeedResult:
     )
     split = replace(result.split, summary={}, counts=None)
     head = result.head and replace(result.head, arrivals=())  # a release comes once
-    return replace(result, data=data, split=split, head=head, clients=(), reveals={}, pooled=None)
+    return replace(
+        result,
+        data=data,
+        split=split,
+        settings={**result.settings, "bound": BOUND},
+        head=head,
+        clients=(),
+        reveals={},
+        pooled=None,
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,7 @@ class Spending:
     mu: float
     epsilon: float
     delta: float
-    most: float | None  # ε that was promised; None: the folder is not that of a run
+    promised: tuple[float, float] | None  # ε and δ; None: the folder is not that of a run
     left: float = 0.0  # μ
 
 
@@ -182,7 +195,7 @@ def spending(path: Path, delta: float | None = None) -> Spending:
         spent,
         budget.epsilon(delta),
         delta,
-        private.epsilon if private else None,
+        (private.epsilon, private.delta) if private else None,
         left if left > LEAST * most else 0.0,
     )
 

@@ -12,12 +12,12 @@ import hashlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from headstart import __version__
 from headstart.data.datasets import Dataset
-from headstart.data.heterogeneity import describe
 from headstart.data.partition import Partition
 from headstart.errors import HeadstartError, SkippedWarning
 from headstart.federation import steps
@@ -26,12 +26,18 @@ from headstart.federation.simulator import secret_of
 from headstart.heads.base import Head
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import NamedSettings, parsed
-from headstart.pipeline.experiment import Experiment, opened, prepare, read_data
+from headstart.pipeline.experiment import (
+    Experiment,
+    heterogeneity,
+    opened,
+    prepare,
+    read_data,
+)
 from headstart.pipeline.folder import RunFolder
 from headstart.pipeline.outcome import ridge_path, settings_of
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
-from headstart.pipeline.run import recorded, save, simulate
+from headstart.pipeline.run import picture, recorded, save, simulate
 from headstart.progress import Progress
 from headstart.report import write_report
 from headstart.results import (
@@ -95,6 +101,7 @@ def renew(folder: RunFolder, head: Head, model: LinearHead, progress: Progress) 
             digest=folder.data_digest(),
         )
         result = replace(result, pipeline=str(pipeline), phases=tuple(map(str, pipeline.phases)))
+        picture(folder, state, context)
         write_report([RunResult((result,), folder.path)], folder.path)
         save(folder, result, state, context)
     return folder.model()
@@ -125,21 +132,20 @@ def _with_members(
     """Without those who left (who had no samples cannot leave), with those who joined later."""
     data = experiment.clients
     kept = {n: rows for n, rows in experiment.partition.items() if n in members or n not in data}
-    assert isinstance(experiment.train, Dataset)
-    old = experiment.train.subset(np.concatenate(list(kept.values())))
-    parts = [(old.features, old.labels), *((part.features, part.labels) for part in late.values())]
-    features, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    train: Any = experiment.train.subset(np.concatenate(list(kept.values())))
+    for part in late.values():
+        train = replace(train.with_outside(replace(part, test=None)), test=None)
     ends = np.cumsum([*map(len, kept.values()), *map(len, late.values())])
-    indices = tuple(np.split(np.arange(len(labels)), ends[:-1]))
+    indices = tuple(np.split(np.arange(len(train)), ends[:-1]))
     partition = Partition((*kept, *late), indices)
     clients = {name: client for name, client in data.items() if name in members}
     clients |= {name: _untested(part) for name, part in late.items()}
     images = experiment.images
     return replace(
         experiment,
-        train=Dataset(experiment.train.name, features, labels),
+        train=train,
         partition=partition,
-        heterogeneity=describe(partition, labels),
+        heterogeneity=heterogeneity(partition, train),
         clients=clients,
         federation=opened(experiment.config, clients, experiment.test, in_memory=True),
         images=replace(images, clients={n: c for n, c in images.clients.items() if n in kept}),

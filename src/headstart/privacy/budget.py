@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Budget:
     path: Path | None = None
     _charges: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     _releases: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def charges(self) -> dict[str, float]:
@@ -90,10 +92,10 @@ class Budget:
             if self.path is not None:
                 write_bytes(self.path / f"{name}.json", json.dumps({"mu2": mu**2}).encode())
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _alone(self) -> AbstractContextManager[object]:
         """Between the check and the charge nobody else charges, in this process or another."""
         if self.path is None:
-            return nullcontext()
+            return self._lock
         self.path.mkdir(parents=True, exist_ok=True)
         return locked(self.path / "budget.lock")
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart import heads
 from headstart.errors import DataError, HeadstartError, StepRefusedError
 from headstart.federation.protocol import (
     EXTRACTOR,
@@ -127,11 +128,9 @@ class Private:
                 f"private: expected a head that is solved from noisy sums ({', '.join(HEADS)}), "
                 f"got {head}"
             )
-        if step.params["settings"].get("ridge") == "gcv":
-            raise HeadstartError(
-                "ridge: expected a number with noisy sums, got 'gcv': their residual is none; "
-                "λ follows from the noise"
-            )
+        made: Any = heads.make(head, step.params["settings"])
+        if hasattr(made, "check_noisy"):
+            made.check_noisy()
         if step_kind("measure").answer_type(step) is not Moments:
             return "sums"
         if self.plan.residual:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import headstart.privacy.secure  # noqa: F401  # names the extra that is missing
 
@@ -133,6 +135,31 @@ class Identity:
 
     def verify(self, name: str, signature: bytes, message: bytes) -> None:
         check_signature(self.known, name, signature, message)
+
+
+def read_identity(private: Path, peers: Path) -> Identity:
+    """A key of 32 bytes and a JSON object of names and public keys in hexadecimal digits."""
+    try:
+        plain = json.loads(peers.read_text(encoding="utf-8"))
+        return Identity(private.read_bytes(), read_keys(plain))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, HeadstartError):
+            raise
+        raise HeadstartError(
+            f"identity: expected a key in {private.name} and names with public keys in "
+            f"{peers.name}; one of them is missing or damaged"
+        ) from None
+
+
+def read_keys(plain: object) -> dict[str, bytes]:
+    """Public keys by name; `HeadstartError` where it is something else."""
+    try:
+        found = {str(name): bytes.fromhex(key) for name, key in plain.items()}  # type: ignore[attr-defined]
+        if not all(len(key) == 32 for key in found.values()):
+            raise ValueError
+    except (AttributeError, TypeError, ValueError):
+        raise HeadstartError("peers: expected names with 64 hexadecimal digits each") from None
+    return found
 
 
 def verifying_key(private: bytes) -> bytes:

@@ -90,6 +90,10 @@ class Layout:
         """Of all clients together: n·2^(2b−2) ≤ 2^62, d times that where all squares meet."""
         return MOST_SAMPLES // (self.dimension if self.squares == 1 else 1)
 
+    def empty(self) -> Any:
+        """The statistic of no samples, of this form."""
+        return self.restore(np.zeros(self.size, np.uint64), 0)
+
     def flatten(self, statistic: Any) -> NDArray[np.uint64]:
         """A client's statistic as the vector; whatever does not fit is refused, by name."""
         self.check(statistic)

@@ -23,6 +23,7 @@ from headstart.statistics.exact import LEVELS, Lattice
 from headstart.statistics.noisy import NoisySums
 
 SHARPNESS, STEP = 16.0, 0.3
+_LONGEST = 1 + 1e-6  # of a row of W₁, more than rounding
 _BELOW = 1 - 1e-9  # of the length 1: more than the rounding of a product
 _BLOCK = 2**22  # numbers of samples' matrices that are in memory at once
 Array = NDArray[np.float64]
@@ -45,6 +46,8 @@ def residual_sums(rows: Array, labels: Labels, classes: Labels, weights: Array) 
     shape = len(classes), rows.shape[1]
     if weights.shape != shape or not np.isfinite(weights).all():
         raise DataError(f"weights: expected {shape[0]}×{shape[1]} numbers, got {weights.shape}")
+    if np.abs(weights).max(initial=0.0) > _LONGEST:  # else scores that overflow would show samples
+        raise DataError("weights: expected rows of unit length, got longer ones")
     if not len(rows):  # of no class, as sums of no samples are
         return ClassSums.measure(np.zeros((0, weights.size)), labels, exact=True, bound=BOUND)
     left, row = np.empty((len(rows), len(classes))), np.empty(rows.shape[1])

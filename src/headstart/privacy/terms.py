@@ -21,7 +21,8 @@ from headstart.statistics import wire
 from headstart.statistics.wire import Field, Limits, Schema
 
 ROUND = 32  # bytes of a round id
-_VERSION = b"headstart secure 2"  # of all messages of a round; 2: sealed shares carry a nonce
+TASK = 32  # bytes of the digest of what is summed
+_VERSION = b"headstart secure 3"  # of all messages of a round; 3: terms name what is summed
 MOST_MEMBERS = 256  # Shamir's shares cost their square
 _MOST_BYTES = 2**24
 _SCHEMA: dict[str, Schema] = {
@@ -32,6 +33,7 @@ _SCHEMA: dict[str, Schema] = {
         "samples": Field(("I64",), ()),
         "signed": Field(("I64",), ()),
         "noise": Field(("U8",), ("J",), optional=True),  # JSON
+        "task": Field(("U8",), ("K",), optional=True),
         **layouts.SCHEMA,
     }
 }
@@ -59,11 +61,14 @@ class Terms:
     samples: int
     signed: bool = False
     noise: Noise | None = None
+    task: bytes = b""
 
     def __post_init__(self) -> None:
         n = len(self.members)
         if len(self.round) != ROUND:
             raise Abort("terms", f"round: expected {ROUND} bytes, got {len(self.round)}")
+        if len(self.task) not in (0, TASK):
+            raise Abort("terms", f"task: expected a digest of {TASK} bytes, got {len(self.task)}")
         if not all(isinstance(name, str) for name in self.members):
             raise Abort("terms", "members: expected names")
         if len(set(self.members)) != n:
@@ -109,6 +114,7 @@ class Terms:
         signed: bool = False,
         round_id: bytes | None = None,
         noise: Noise | None = None,
+        task: bytes = b"",
     ) -> Terms:
         """A new round of these members; what is not said is chosen: see `threshold_for`."""
         names = tuple(sorted(members))
@@ -121,6 +127,7 @@ class Terms:
             most if samples is None else samples,
             signed,
             noise,
+            task,
         )
 
     @cached_property
@@ -142,6 +149,7 @@ class Terms:
                 "signed": np.array(self.signed, np.int64),
                 **self.layout.to_arrays(),
                 **({"noise": np.frombuffer(self.noise.to_text(), np.uint8)} if self.noise else {}),
+                **({"task": np.frombuffer(self.task, np.uint8)} if self.task else {}),
             },
         )
 
@@ -159,6 +167,7 @@ class Terms:
             int(arrays["samples"]),
             bool(arrays["signed"]),
             Noise.from_text(arrays["noise"].tobytes()) if "noise" in arrays else None,
+            arrays["task"].tobytes() if "task" in arrays else b"",
         )
 
 

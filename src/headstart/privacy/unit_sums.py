@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headstart.data.samples import Positions, images_of, pieces
-from headstart.errors import StepRefusedError
+from headstart.errors import HeadstartError, StepRefusedError
 from headstart.federation.promises import broken
 from headstart.federation.protocol import Arrays, Check, ClientData, Step, register_step
 from headstart.labels import Labels, as_labels
@@ -74,10 +74,18 @@ def without_noise(step: Step) -> tuple[Step, Noise | None]:
     plain = params.pop("noise", None)
     if plain is None:
         return step, None
-    noise = Noise.from_plain(plain)
+    noise = _agreed(Noise.from_plain(plain), params)
     if noise.colluding is None:
         raise StepRefusedError("noise: expected shares of it in a masked group, got all of it")
     return replace(step, params=params), noise
+
+
+def _agreed(noise: Noise, params: Mapping[str, Any]) -> Noise:
+    """The noise in which a client's images are to hide must be the noise that is added."""
+    image = Noise.from_plain(params["image"]) if "image" in params else None
+    if (image is None) != (noise.rows is None) or (image and not image.same_size(noise)):
+        raise StepRefusedError("image: expected the noise that is added, got another")
+    return noise
 
 
 def _answer(params: Mapping[str, Any]) -> type[Any]:
@@ -150,6 +158,17 @@ def _check_lengths(found: Moments | ClassSums) -> None:
         raise broken("expected sums of samples of unit length, got longer ones")
 
 
+def _direction(broadcast: Arrays, dimension: int) -> Any:
+    """What all samples share, of length 1: with another one, rows would not be of unit length."""
+    direction = broadcast.get("direction")
+    if direction is None:
+        return None
+    known = direction.shape == (dimension,) and direction.dtype == np.float64
+    if not known or not abs(float(np.linalg.norm(direction)) - 1) < 1e-6:
+        raise HeadstartError(f"direction: expected {dimension} numbers of length 1")
+    return direction
+
+
 def _part(
     client: ClientData, at: Positions, params: Mapping[str, Any], broadcast: Arrays
 ) -> Summable:
@@ -159,7 +178,7 @@ def _part(
     check_classes(labels, agreed)
     if "projection" in broadcast:
         features = along(features, broadcast["projection"])
-    rows = unit_rows(features, broadcast.get("direction"))
+    rows = unit_rows(features, _direction(broadcast, features.shape[1]))
     if params["kind"] == "residual":
         return residual_sums(rows, labels, agreed, broadcast["weights"])
     if params["kind"] == "mean":
@@ -184,7 +203,7 @@ def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays)
     classes = rows_of(params)
     if "noise" not in params:
         return exact
-    noise = Noise.from_plain(params["noise"])
+    noise = _agreed(Noise.from_plain(params["noise"]), params)
     if noise.colluding is not None:
         raise StepRefusedError("noise: expected a masked group, in which shares of it add up")
     layout = Layout.of(exact, classes)

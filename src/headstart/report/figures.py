@@ -15,6 +15,7 @@ from headstart.report.comparison_metrics import Entry, mean_series, spent
 from headstart.report.drawing import INK, drawn
 from headstart.report.format import name, power, round_size, short
 from headstart.results import Confusion, HeadSummary, RunResult, SeedResult
+from headstart.statistics.confusion import intersection_over_union
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,6 +209,38 @@ def ridge_path(figure: Figure, head: HeadSummary) -> str:
             axes.axvline(ridge, linewidth=1.3, label=f"{label}: λ = {short(ridge)}", **look)
     axis.legend(figure, upper)
     return "GCV score and degrees of freedom against the ridge"
+
+
+@drawn(height=4.9)
+def iou_by_class(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Draw the IoU of each class, bars of the first and marks of the others; return the caption."""
+    shown = [(e, e.first.confusion) for e in entries[: len(_MARKS)] if e.first.confusion]
+    if not shown:
+        return ""
+    classes = shown[0][1].classes
+    shares = [_iou(confusion) for _, confusion in shown if confusion.classes == classes]
+    order = np.argsort(shares[0])
+    axes, places = figure.add_subplot(), np.arange(len(order))
+    for at, (share, (entry, _)) in enumerate(zip(shares, shown, strict=False)):
+        colour, label = axis.line(at)["color"], name(entry.legend, 30)
+        if at == 0:
+            bars = axes.barh(places, share[order], color=colour, height=0.7, label=label)
+            axes.bar_label(bars, [f"{100 * value:.0f}" for value in share[order]], padding=3)
+        else:
+            look = {"marker": _MARKS[at], "color": colour, "zorder": 3}
+            axes.plot(share[order], places, linestyle="none", label=label, **look)
+    axes.set_xlim(0, 1)
+    axis.percents(axes.xaxis)
+    axis.ticks(axes.yaxis, [name(classes[i], 14) for i in order])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("intersection over union, all test pixels")
+    if len(shares) > 1:
+        axis.legend(figure)
+    return f"Intersection over union of {len(order)} classes"
+
+
+def _iou(confusion: Confusion) -> Array:
+    return intersection_over_union(np.array(confusion.matrix, np.int64))
 
 
 @drawn(height=4.9)

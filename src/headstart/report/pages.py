@@ -29,7 +29,8 @@ from headstart.report.comparison_metrics import (
 from headstart.report.comparison_table import Table, pipeline_table, target_tables
 from headstart.report.drawing import Drawing
 from headstart.report.format import count, flops, percent, plain, points, size, written
-from headstart.results import RunResult
+from headstart.report.pictures import pictures
+from headstart.results import Estimate, RunResult
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -106,15 +107,19 @@ def _render(
 ) -> str:
     values = [value for run in runs_of(entries) for value in accuracies(run)]
     compared = summary.compared(entries)
+    scenes = any(run.mean_iou is not None for run in runs_of(entries))
     context: dict[str, object] = {
         "style": (files(__package__) / "templates" / "style.css").read_text(encoding="utf-8"),
         "title": title or compared.title,
         "compared": compared,
         "shared": ", ".join(shared),
         "seeds": summary.over_seeds(entries),
-        "best": summary.best(entries, lambda result: result.accuracy),
+        "scenes": scenes,
+        "best": summary.best(entries, _of_pixels if scenes else lambda result: result.accuracy),
         "best_own": summary.best(entries, lambda result: result.personal_accuracy),
-        "cheapest": {key: cheapest(entries, key) for key in ("both", "flops")},
+        "cheapest": {  # by accuracy, which of scenes is not what is compared
+            key: None if scenes else cheapest(entries, key) for key in ("both", "flops")
+        },
         "means": summary.means(entries[0].result),
         "evaluated": bool(values),
         "facts": summary.facts(entries),
@@ -130,6 +135,8 @@ def _render(
         "holdings": [sections.holdings(entry.first) for entry in splits(entries)],
         "ridges": sections.ridge_table(entries),
         "errors": sections.errors(entries),
+        "pixels": sections.pixel_table(entries),
+        "pictures": pictures(entries),
         "own": sections.own_table(own_models(entries)),
         "models": models_of(entries[:1]),
         "bits": sections.same_bits(entries),
@@ -141,6 +148,10 @@ def _render(
         "footer": summary.footer(entries),
     }
     return _environment().get_template("page.html").render(context)
+
+
+def _of_pixels(result: RunResult) -> Estimate | None:
+    return result.over_seeds(lambda run: run.mean_iou)
 
 
 def _environment() -> Environment:
@@ -175,14 +186,17 @@ def _drawings(entries: Sequence[Entry]) -> dict[str, Drawing]:
     heads = [run.head for run in (entry.first for entry in entries) if run.head]
     arrived = [e.first for e in entries if e.first.head and e.first.head.arrivals]
     confused = sections.confusion_of(entries)
+    scenes = any(entry.first.mean_iou is not None for entry in entries)  # tested once, at the end
     drawings: list[Drawing | None] = [
         *(curve_figures.price_curves(few) if trained(entries) else ()),
         *([] if trained(entries) or len(few) < 2 else [figures.accuracy_by_upload_size(few)]),
         *([] if trained(entries) else [figures.client_bytes(entries[0].first)]),
-        figures.accuracy_by_upload(few),
-        *(figures.class_coverage(run) for run in arrived[:1]),
+        *([] if scenes else [figures.accuracy_by_upload(few)]),
+        *(figures.class_coverage(run) for run in arrived[:1] if not scenes),
         *(figures.ridge_path(head) for head in [head for head in heads if head.path][:1]),
+        figures.iou_by_class([entry for entry in few if entry.first.mean_iou is not None]),
         *([figures.confusion_matrix(confused[1])] if confused else []),
+        curve_figures.mean_iou_by_round(few),
         curve_figures.personal_accuracy(models_of(entries)),
         curve_figures.client_changes(own_models(few)),
         curve_figures.accuracy_by_epoch(few),

@@ -26,8 +26,8 @@ def run_file(path, inputs):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_outputs()]
     (entry,) = session.get_inputs()
-    told = session.get_modelmeta().custom_metadata_map
-    return dict(zip(names, session.run(None, {entry.name: inputs}), strict=True)), told
+    metadata = session.get_modelmeta().custom_metadata_map
+    return dict(zip(names, session.run(None, {entry.name: inputs}), strict=True)), metadata
 
 
 def only(folder):
@@ -41,16 +41,16 @@ def only(folder):
 def test_extractor_and_head_in_one_file(mobilenet, images, tmp_path, feature_map):
     head = make_head(1280, feature_map)
     export_onnx(mobilenet, head, tmp_path / "model.onnx")
-    found, told = run_file(only(tmp_path), images)
+    found, metadata = run_file(only(tmp_path), images)
     features = mobilenet(images)
     assert list(found) == ["scores", "class"]
     assert found["class"].dtype == np.int64
     np.testing.assert_allclose(found["scores"], head.scores(features), rtol=1e-4, atol=1e-4)
-    classes = np.array(json.loads(told["classes"]))
+    classes = np.array(json.loads(metadata["classes"]))
     np.testing.assert_array_equal(classes[found["class"]], head.predict(features))
-    assert Preprocess(**json.loads(told["preprocess"])) == mobilenet.preprocess
-    assert told["extractor"] == "mobilenet_v2"
-    assert told["identity"] == mobilenet.identity
+    assert Preprocess(**json.loads(metadata["preprocess"])) == mobilenet.preprocess
+    assert metadata["extractor"] == "mobilenet_v2"
+    assert metadata["identity"] == mobilenet.identity
     assert b"site-packages" not in only(tmp_path).read_bytes()
     one, _ = run_file(only(tmp_path), images[:1])  # any batch size
     np.testing.assert_array_equal(one["class"], found["class"][:1])
@@ -61,12 +61,12 @@ def test_a_head_alone_is_exact(tmp_path, feature_map):
     head = make_head(9, feature_map, classes=(2, 3, 5))
     features = RNG.normal(size=(40, 9)).astype(np.float32)
     export_head(head, tmp_path / "head.onnx", dimension=9)
-    found, told = run_file(only(tmp_path), features)
+    found, metadata = run_file(only(tmp_path), features)
     np.testing.assert_allclose(found["scores"], head.scores(features), rtol=1e-12, atol=1e-12)
-    assert [json.loads(told["classes"])[i] for i in found["class"]] == head.predict(
+    assert [json.loads(metadata["classes"])[i] for i in found["class"]] == head.predict(
         features
     ).tolist()
-    assert json.loads(told["temperature"]) is None
+    assert json.loads(metadata["temperature"]) is None
     onnx.checker.check_model(onnx.load(only(tmp_path)), full_check=True)
 
 
@@ -106,11 +106,11 @@ def test_a_file_of_ones_own_with_a_head(tmp_path):
 def test_both_views_are_in_the_file(mobilenet, images, tmp_path):
     flipped, head = mobilenet.with_views("flip"), make_head(1280)
     export_onnx(flipped, head, tmp_path / "model.onnx")
-    found, told = run_file(only(tmp_path), images[:2])
+    found, metadata = run_file(only(tmp_path), images[:2])
     scores = head.scores(flipped(images[:2]))
     np.testing.assert_allclose(found["scores"], scores, rtol=1e-4, atol=1e-4)
     assert np.abs(scores - head.scores(mobilenet(images[:2]))).max() > 1e-2
-    assert (told["views"], told["identity"]) == ("flip", flipped.identity)
+    assert (metadata["views"], metadata["identity"]) == ("flip", flipped.identity)
     one, _ = run_file(only(tmp_path), images[:1])  # any batch size
     np.testing.assert_array_equal(one["class"], found["class"][:1])
     export_onnx(mobilenet, head, tmp_path / "plain.onnx")  # every weight is there once

@@ -127,9 +127,9 @@ def test_the_export_is_one_clean_file_in_the_cache(mobilenet, images, export_cac
     for trace in (b"site-packages", b"/home", b"/root", b".py", b"headstart.data"):
         assert trace not in data
     model = onnx.load_model_from_string(data)
-    told = {entry.key: entry.value for entry in model.metadata_props}
-    assert told["identity"] == mobilenet.identity
-    assert Preprocess(**json.loads(told["preprocess"])) == mobilenet.preprocess
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    assert metadata["identity"] == mobilenet.identity
+    assert Preprocess(**json.loads(metadata["preprocess"])) == mobilenet.preprocess
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
@@ -358,7 +358,7 @@ def test_every_network_exports(name, images, tmp_path):
 
     torch.manual_seed(0)
     torch.save(network(name).build().state_dict(), tmp_path / "own.pth")
-    told = {"weights": tmp_path / "own.pth", "preprocess": Preprocess(), "cache": tmp_path}
-    made = [extractor(name, engine=engine, batch=3, **told) for engine in ("onnx", "torch")]
+    settings = {"weights": tmp_path / "own.pth", "preprocess": Preprocess(), "cache": tmp_path}
+    made = [extractor(name, engine=engine, batch=3, **settings) for engine in ("onnx", "torch")]
     by_onnx, by_torch = (check_company(run, images) for run in made)
     np.testing.assert_allclose(by_onnx, by_torch, rtol=1e-3, atol=1e-4)

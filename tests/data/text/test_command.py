@@ -32,8 +32,8 @@ def cli(small, tmp_path, monkeypatch, capsys):
 
 def test_from_a_csv_to_predictions(cli, table, tmp_path):
     cli("fit", "--data", table, *cli.options, "--out", "run")
-    told = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert told["head"]["digest"] == told["pooled"]["digest"] != ""
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["head"]["digest"] == results["pooled"]["digest"] != ""
     new = store(tmp_path / "new.csv", [("my lost card",), ("where, pay?",)], ("text",))
     lines = list(
         csv.reader(cli("predict", "run", "--data", new, "--weights", cli.weights).split("\n"))

@@ -390,11 +390,3 @@ def test_the_same_words_to_a_client_that_has_trained_since_are_another_question(
         server.ask(update(job, 0), words)
     server.federation.last["site"] = 1  # a server that has not heard the second answer
     assert server.ask(update(job, 0), words).digest() == second
-
-
-def test_noise_is_not_drawn_for_a_network():
-    """A question that is asked again is free, and would draw again: two draws average."""
-    own = ClientData(ArraySamples(np.ones((50, 4)), np.arange(50) % 2))
-    step = Step("unit-sums", {"kind": "mean", "classes": [0, 1], "noise": {}})
-    with pytest.raises(UploadRejected, match="noise: not drawn over a network"):
-        node_half.may_send(step, own, None)

@@ -74,7 +74,7 @@ def test_few_samples_are_not_shown_by_any_other_step_either(tmp_path, name):
     assert failure.code == "small"
     assert "1 samples (fewer than 10)" in failure.text
     assert SHOWS[name] in failure.text
-    assert "no secure sums yet" in failure.text
+    assert "Ask for a secure sum or for noise" in failure.text
     assert "small = true" in failure.text
     nodes[0].config["small"] = True
     if name == "channels":  # a node holds features, which have no colours

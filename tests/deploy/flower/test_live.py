@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -38,7 +39,12 @@ from headstart.federation.simulator import Simulator, secret_of
 from headstart.pipeline.config import make_config, parsed
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.run import simulate
+from headstart.privacy.differential import Private
+from headstart.privacy.masked import Masked
+from headstart.privacy.plan import PrivacyPlan
 from headstart.results import SeedResult
+
+from ...privacy.parties import entropy
 
 LONGEST = 400  # seconds that anything here may take before it is taken for dead
 SITES = ("site-a", "site-b", "site-c", "site-d")
@@ -177,6 +183,8 @@ class Story:
     second: dict = field(default_factory=dict)  # of the run with a late node
     said: str = ""  # to the operator, by the latter
     plugged: dict = field(default_factory=dict)  # of the run with a user's own head and method
+    secure: dict = field(default_factory=dict)  # of the masked run in which a node is killed
+    private: dict = field(default_factory=dict)  # of the release whose noise its members draw
     events: list = field(default_factory=list)
     stranger: tuple = (None, "")
     statuses: dict = field(default_factory=dict)
@@ -216,7 +224,7 @@ def project(root: Path, port: int) -> Story:
     for name in ("site-a", "site-b", "site-d"):  # the only code these nodes take from anywhere
         with open(root / "fed" / "nodes" / name / "node.toml", "a") as config:
             config.write(f'plugins = "{", ".join(map(str, PLUGINS))}"\n')
-    (root / "fed/nodes/site-c/samples.csv").unlink()
+    (root / "fed/nodes/site-c/samples.csv").rename(root / "site-c.csv")
     os.mkfifo(root / "fed/nodes/site-c/samples.csv")  # from which nothing ever comes
     return Story(root / "fed", data, ready.test)
 
@@ -306,6 +314,7 @@ def story(tmp_path_factory):
         told.seen = list(validator.seen)
         told.events = events(output)
         told.plugged = run_of_plugins(stage, link)
+        told.secure, told.private = masked_runs(stage, link)
         yield told
 
 
@@ -319,6 +328,59 @@ def run_of_plugins(stage: Stage, link: Started) -> SeedResult:
         " wanted=3 patience=1.0 cohort=3",
     )
     return finished(1, run, own / "output", link)
+
+
+# A node whose noise a test knows, as `entropy` of its name; no setting of ours can say this.
+SEEDED = """
+import hashlib
+import itertools
+
+from flwr.app import Message
+from flwr.clientapp import ClientApp
+from headstart.deploy.flower.client import answer
+
+app = ClientApp()
+
+@app.query()
+def query(message, context):
+    name, numbers = context.node_config["client"], itertools.count()
+
+    def entropy(size):
+        text = f"headstart test entropy {name} {next(numbers)}"
+        return hashlib.shake_256(text.encode()).digest(size)
+
+    said = answer(message, context, entropy)
+    return Message(content=said.to_content(), reply_to=message)
+"""
+
+
+def masked_runs(stage: Stage, link: Started) -> tuple[SeedResult, SeedResult]:
+    """Four nodes of which one is killed before the sum is unmasked; then noise under masks."""
+    root = stage.root
+    made = CliRunner().invoke(app, ["node", str(root), "site-e"])
+    assert made.exit_code == 0, made.output
+    (root / "server/classes.txt").write_text("\n".join(map(str, range(10))))
+    shutil.copy(root.parent / "site-c.csv", root / "nodes/site-e/samples.csv")
+    asked = stage.start("operator/register.sh", "site-e")
+    assert not asked.wait(), asked.said()
+    last = stage.node("site-e")
+    online([last], link)
+    told = 'exact=true class-list="classes.txt" patience=1.0'
+    place = {name: root / name for name in ("secure", "private")}
+    words = {name: f'ledger="{at / "ledger"}" output="{at}"' for name, at in place.items()}
+    run = stage.run("-c", f"secure=true wanted=4 {told} {words['secure']}")
+    until(lambda: asked_for("confirm", place["secure"]), "vectors", run, link, last)
+    last.kill()
+    secure = finished(1, run, place["secure"], link)
+    (root / "app/federation/client_app.py").write_text(SEEDED)
+    noise = 'private.epsilon=8.0 private.samples=1500 private.trust="secure-sum"'
+    noise += ' private.mean=false pipeline="fed3r"'
+    run = stage.run("-c", f"{noise} wanted=3 {told} {words['private']}")
+    return secure, finished(1, run, place["private"], link)
+
+
+def asked_for(stage: str, output: Path) -> bool:
+    return any(event.get("stage") == stage for event in events(output))
 
 
 def events(output: Path) -> list[dict]:
@@ -414,6 +476,29 @@ def test_a_head_and_a_method_of_plugin_files_give_the_simulators_model(story):
     _, state, _ = simulate(ready, parsed(OWN))
     model = LinearHead.load(story.root / "own/output/model.safetensors")
     assert np.array_equal(model.weights, state.params["head.weight"].astype(np.float64))
+
+
+def test_a_node_killed_before_the_sum_is_unmasked_is_in_it(story):
+    """The server has the sum of all four, bit for bit, and nothing of any of them."""
+    assert story.secure.head.digest == simulated(story, *SITES).total(STEP).statistic.digest()
+    assert {(t.client, t.code) for t in story.secure.failures} >= {("site-e", "missing")}
+    assert {t.client for t in story.secure.failures} == {"site-e"}
+    with Ledger.open(story.root / "secure/ledger", write=False) as ledger:
+        (entry,) = ledger.entries()
+    assert entry.clients == ("site-a", "site-b", "site-d", "site-e")
+    for name in entry.clients[:3]:
+        own = story.root / "nodes" / name / "private/secure"
+        assert [path.name for path in own.iterdir()] == ["history.json"]
+
+
+def test_noise_of_the_members_gives_the_simulators_release(story):
+    names = ("site-a", "site-b", "site-d")  # the noise is that of their names
+    masked = Masked(simulated(story, *names), 3, range(10), entropy=entropy)
+    told = {"samples": 1500, "trust": "secure-sum", "mean": False, "dimension": 64}
+    plan = PrivacyPlan(8.0, 1e-5, range(10), **told)
+    release = Private(masked, plan).total(steps.measure(Fed3R(), exact=True)).statistic
+    assert story.private.head.digest == release.digest()
+    assert story.private.privacy.trust == "secure-sum"
 
 
 def test_every_node_keeps_a_receipt_and_a_secret_for_itself(story):

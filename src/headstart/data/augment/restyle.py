@@ -60,13 +60,19 @@ class LAB(Restyling):
 
     name: ClassVar[str] = "lab"
     probability: float = 0.5
+    mean: bool = False  # a client sends the mean row of its images, not a row for each
 
     def __post_init__(self) -> None:
         checks.share("probability", self.probability)
+        if not isinstance(self.mean, bool):
+            raise DataError(f"mean: expected true or false, got {self.mean!r}")
 
     def measured(self, image: Image) -> Floats:
         found: Floats = styles.colours(_pixels(image))[0]
         return found
+
+    def sent(self, rows: Floats) -> Floats:
+        return rows.mean(axis=0, keepdims=True) if self.mean else rows
 
     def restyled(self, pixels: NDArray[Any], row: Floats, draw: Draw) -> NDArray[Any]:
         return styles.lab(pixels, row)

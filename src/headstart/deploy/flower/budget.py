@@ -58,6 +58,13 @@ def mark(question: Question, step: Step, client: ClientData) -> str:
     digest.update(json.dumps(asked, sort_keys=True).encode())
     for arrays in (question.broadcast, client.memory):
         _add(digest, arrays)
+    digest.update(content(client).encode())
+    return digest.hexdigest()
+
+
+def content(client: ClientData) -> str:
+    """The digest of a client's samples, those it tests with among them."""
+    digest = hashlib.sha256()
     for samples in (client.samples, client.test):
         if samples is not None:
             _add(digest, {"labels": samples.labels})

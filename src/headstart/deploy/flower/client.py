@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import math
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,12 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
+from headstart.data.cells import CellSamples
+from headstart.data.samples import units
 from headstart.deploy import agreement
 from headstart.deploy.admission import UploadRejected, check_small_client
-from headstart.deploy.flower.budget import KINDS, Budget, charged, jobs_of, mark, network_of
+from headstart.deploy.flower.budget import KINDS, charged, content, jobs_of, mark, network_of
+from headstart.deploy.flower.budget import Budget as Questions
 from headstart.deploy.flower.messages import Question, Reply
 from headstart.deploy.flower.samples import Samples, load_samples
 from headstart.deploy.flower.settings import NodeSettings, paths, told
@@ -33,6 +38,12 @@ from headstart.errors import HeadstartError
 from headstart.federation.disclosure import FEWEST
 from headstart.federation.protocol import Arrays, ClientData, Step, perform, step_kind
 from headstart.files import PRIVATE, write_bytes, write_text
+from headstart.privacy.accountant import mu_of
+from headstart.privacy.budget import Budget
+from headstart.privacy.noise import Entropy
+from headstart.privacy.refusals import Abort
+from headstart.privacy.sensitivity import Noise
+from headstart.privacy.unit_sums import without_noise
 from headstart.registry import digest_of, load_plugin, read_plugin
 from headstart.statistics import wire
 from headstart.statistics.base import Summable
@@ -42,8 +53,8 @@ app = ClientApp()
 _MEMORIES, _MEMORIES_FILE = "memories", "memories.safetensors"
 
 _ADVICE = (
-    "Over Flower there are no secure sums yet: collect more samples, join with a colleague's site, "
-    "or set small = true in node.toml, knowing what it shows"
+    "Ask for a secure sum or for noise, collect more samples, join with a colleague's site, or set "
+    "small = true in node.toml, knowing what it shows"
 )
 
 
@@ -52,8 +63,11 @@ def query(message: Message, context: Context) -> Message:
     return Message(content=answer(message, context).to_content(), reply_to=message)
 
 
-def answer(message: Message, context: Context) -> Reply:
-    """What this client says to one question; a reason where it says nothing."""
+def answer(message: Message, context: Context, entropy: Entropy = secrets.token_bytes) -> Reply:
+    """What this client says to one question; a reason where it says nothing.
+
+    `entropy`, of keys and noise, is there for an app that a test writes: no setting reaches it.
+    """
     name, nonce = str(context.node_config.get("client", "")), ""
     try:
         question = Question.from_content(message.content)
@@ -73,7 +87,7 @@ def answer(message: Message, context: Context) -> Reply:
             samples.client,
             samples.extractor,
         )
-        payload = work(question, question.step, samples.client, node)
+        payload = work(question, question.step, samples.client, node, entropy)
         return Reply(name, payload, samples.extractor, nonce=nonce)
     except HeadstartError as error:
         log.error("headstart: %s", error)
@@ -120,24 +134,79 @@ def own_samples(node: NodeSettings) -> Samples:
         raise _untold("data", error) from None
 
 
-def work(question: Question, step: Step, client: ClientData, node: NodeSettings) -> bytes:
+def work(
+    question: Question,
+    step: Step,
+    client: ClientData,
+    node: NodeSettings,
+    entropy: Entropy = secrets.token_bytes,
+) -> bytes:
     """The bytes of the answer to a step; what the client is to remember is put in its folder."""
     may_train(step, node)
-    may_send(step, client, node)
+    noise = noise_of(step, node)
+    may_be_seen(step, node, noise, masked=bool(question.terms))
+    may_send(step, client, node, protected=bool(question.terms) or noise is not None)
     folder = own_folder(node)
     memories = remembered(folder)
     before = memories.at(question)
     own = ClientData(client.samples, client.test, kept_secret(folder / "secret"), dict(before))
-    if kind := charged(step):  # on the disk before a number is computed
-        budget = Budget(folder, {name: getattr(node, name) for name in KINDS})
-        budget.spend(kind, mark(question, step, own))
-    with threads.for_size(len(own.samples)):
-        found = perform(step, own, question.broadcast)
-        data = encoded(found, question.precision)
+    asked = mark(question, step, own)
+
+    def statistic() -> Summable:
+        if kind := charged(step):  # on the disk before a number is computed
+            budget = Questions(folder, {name: getattr(node, name) for name in KINDS})
+            budget.spend(kind, asked)
+        with threads.for_size(len(own.samples)):
+            return perform(without_noise(step)[0] if question.terms else step, own, broadcast)
+
+    broadcast = question.broadcast
+    if question.terms:
+        from headstart.deploy.flower import member  # needs the extra of secure sums
+
+        return member.answered(
+            question,
+            step,
+            node,
+            folder,
+            measured=statistic,
+            samples=content(own),
+            entropy=entropy,
+            spend=lambda name, noise: charge_once(releases(folder, node), name, noise),
+        )
+    if noise is not None:
+        return released(folder, node, asked, noise, statistic)
+    found = statistic()
+    data = encoded(found, question.precision)
     changed = any(before.get(key) is not array for key, array in own.memory.items())
     if question.training and (changed or memories.training != question.training):
         remember(memories.after(question, own.memory), folder)
     return data
+
+
+def released(
+    folder: Path, node: NodeSettings, name: str, noise: Noise, noisy: Callable[[], Summable]
+) -> bytes:
+    """A statistic with all its noise: drawn once, charged before, and then always the same."""
+    record = releases(folder, node)
+    kept = record.release(name)
+    if kept is None:
+        record.charge(name, noise.unit_mu)
+        kept = noisy().to_bytes()
+        record.keep(name, kept)
+    return kept
+
+
+def charge_once(record: Budget, name: str, noise: Noise) -> None:
+    """Of a masked round, whose noise is drawn once; nothing of it is kept."""
+    if name in record.charges:
+        raise Abort("replay", "mask: its noise was charged already")
+    record.charge(name, noise.unit_mu)
+
+
+def releases(folder: Path, node: NodeSettings) -> Budget:
+    """What was released over this node's samples, for ever; the owner says how much may be."""
+    most = mu_of(node.most_epsilon, node.delta) if node.most_epsilon else math.inf
+    return Budget(most, private_folder(folder / "releases"))
 
 
 def own_folder(node: NodeSettings) -> Path:
@@ -165,17 +234,65 @@ def may_train(step: Step, node: NodeSettings) -> None:
         )
 
 
-def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
-    """Sums of few samples show them; the owner decides, and the default is no."""
-    if "noise" in step.params:
+def noise_of(step: Step, node: NodeSettings) -> Noise | None:
+    """The noise that a step asks this node for; refused (`noise`) where the owner wants more."""
+    if "noise" not in step.params:
+        return None
+    noise = Noise.from_plain(step.params["noise"])
+    if step.name != "unit-sums":
+        raise UploadRejected("noise", f"noise: it is made for unit-sums, not for {step.name}")
+    other = "image" if noise.rows is not None or "image" in step.params else ""
+    unit = other or ("client" if noise.clip else "sample")
+    if unit != node.unit:
+        raise UploadRejected("noise", f"unit: this node expects {node.unit}, got {unit}")
+    if noise.colluding is not None and noise.colluding < node.colluding:
         raise UploadRejected(
-            "budget", "noise: not drawn over a network, where a question asked again draws again"
+            "noise", f"colluding: expected at least {node.colluding}, got {noise.colluding}"
         )
+    least = 1 / noise.unit_mu
+    if least < node.least_noise * (1 - 1e-9):
+        raise UploadRejected(
+            "noise",
+            f"noise: expected {node.least_noise:g} times what one {node.unit} moves, or more, got "
+            f"{least:.4g}. Its owner sets least-noise in node.toml",
+        )
+    return noise
+
+
+def may_be_seen(step: Step, node: NodeSettings, noise: Noise | None, *, masked: bool) -> None:
+    """Refuse (`trust`, `noise`) what would show more than the owner trusts anybody with."""
+    if masked and step.silent:
+        raise UploadRejected("trust", "secure: expected a step that nobody is silent in")
+    if noise is None and node.most_epsilon:
+        raise UploadRejected(
+            "noise",
+            f"noise: expected noise on all that leaves this node, got {step.name} without. Its "
+            "owner sets most-epsilon in node.toml",
+        )
+    if noise is not None and noise.colluding is not None and not masked:
+        raise UploadRejected("noise", "noise: expected a masked group for a share of it")
+    whole = noise is not None and noise.colluding is None
+    if whole or node.trust == "server" or (masked and node.trust == "secure-sum"):
+        return
+    raise UploadRejected(
+        "trust",
+        f"trust: this node trusts {node.trust}, got {step.name} "
+        f"{'in a masked sum' if masked else 'as it is'}. Its owner sets trust in node.toml",
+    )
+
+
+def may_send(
+    step: Step, client: ClientData, node: NodeSettings, *, protected: bool = False
+) -> None:
+    """Sums of few samples show them; the owner decides, and the default is no.
+
+    `protected`: they go into a sum of others too, or carry noise.
+    """
     kind = step_kind(step.name)
     shows = kind.discloses
-    if not shows or step.silent:
+    if not shows or step.silent or protected:
         return
-    tested = 0 if client.test is None else len(client.test)
+    tested = 0 if client.test is None else units(client.test)
     if kind.tests and 0 < tested < FEWEST and not node.small:
         raise UploadRejected(
             "small",
@@ -190,6 +307,7 @@ def may_send(step: Step, client: ClientData, node: NodeSettings) -> None:
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,
+        images=units(client.samples) if isinstance(client.samples, CellSamples) else None,
     )
     for leak in shown:
         log.warning("headstart: what is sent shows %s", leak.text)

@@ -21,6 +21,7 @@ from flwr.app import ArrayRecord, Message, MessageType
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
 from headstart.deploy.agreement import Agreement
 from headstart.deploy.flower.messages import Question, Reply, packed
@@ -31,6 +32,7 @@ from headstart.federation.promises import sound
 from headstart.federation.protocol import (
     Answer,
     Arrays,
+    ClientData,
     Step,
     added,
     broadcast_bytes,
@@ -39,6 +41,7 @@ from headstart.federation.protocol import (
 )
 from headstart.statistics.wire import Limits
 
+JOINING = ("measure", "unit-sums")  # questions that carry the contract's terms
 TOGETHER = 8  # replies fetched at once: what the server holds does not grow with clients
 PUSHED = 64  # questions sent at once; what they share is sent once
 
@@ -70,6 +73,7 @@ class FlowerFederation:
     last: dict[str, int] = field(default_factory=dict)
     nonces: dict[str, str] = field(default_factory=dict)
     plugins: Mapping[str, str] = field(default_factory=dict)  # that clients must have, too
+    patience: float = 60.0  # seconds for the rest of those asked at a stage, once it can go on
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -92,16 +96,29 @@ class FlowerFederation:
         step: Step | None,
         broadcast: Arrays | None = None,
         ttl: float | None = None,
+        stage: Mapping[str, tuple[bytes, bytes]] | None = None,
     ) -> dict[str, str]:
-        """Send a question to each; the names, by the identity of their message."""
+        """Send a question to each; the names, by the identity of their message.
+
+        `stage`: of a secure sum, the terms and what each is asked.
+        """
         shared, asked = packed(broadcast or {}), dict[str, str]()
         for at in range(0, len(names), PUSHED):
             some = names[at : at + PUSHED]
-            asked |= self._push(some, [self._question(name, step, shared, ttl) for name in some])
+            messages = [
+                self._question(name, step, shared, ttl, (stage or {}).get(name, (b"", b"")))
+                for name in some
+            ]
+            asked |= self._push(some, messages)
         return asked
 
     def _question(
-        self, name: str, step: Step | None, shared: ArrayRecord, ttl: float | None
+        self,
+        name: str,
+        step: Step | None,
+        shared: ArrayRecord,
+        ttl: float | None,
+        stage: tuple[bytes, bytes],
     ) -> Message:
         self.nonces[name] = secrets.token_hex(16)
         question = Question(
@@ -113,7 +130,9 @@ class FlowerFederation:
             news=self.news.pop(name, None),
             nonce=self.nonces[name],
             plugins=self.plugins,
-            agreement=self._terms if step is not None and step.name == "measure" else None,
+            terms=stage[0],
+            asked=stage[1],
+            agreement=self._terms if step is not None and step.name in JOINING else None,
         )
         return Message(
             question.to_content(shared),
@@ -166,21 +185,74 @@ class FlowerFederation:
         """Replies as they come, until all have or the deadline has."""
         self.turn += 1
         asked = self.ask(chosen(self.clients, cohort), step, broadcast)
-        until, wait = time.monotonic() + self.deadline, Waiting()
+        for name, found in self._gathered(asked):
+            if isinstance(found, ClientFailure):
+                self.failures.append(found)
+            else:
+                yield name, found
+
+    def _gathered(
+        self, asked: dict[str, str], enough: int | None = None
+    ) -> Iterator[tuple[str, Reply | ClientFailure]]:
+        """What comes, and at the end who is missing: when time is up, or when `enough` have
+        answered and the rest had their patience."""
+        began, wait, answered = time.monotonic(), Waiting(), 0
+        until = began + self.deadline
         while asked:
             for name, found in self.arrived(asked):
-                if isinstance(found, ClientFailure):
-                    self.failures.append(found)
-                else:
-                    yield name, found
+                answered += isinstance(found, Reply)
+                if answered == enough:
+                    until = min(until, time.monotonic() + self.patience)
+                yield name, found
             if asked and time.monotonic() > until:
                 for name in asked.values():
-                    text = f"{name}: no answer in {self.deadline:g} s"
-                    self.failures.append(ClientFailure(name, "missing", text))
+                    text = f"{name}: no answer in {time.monotonic() - began:.3g} s"
+                    yield name, ClientFailure(name, "missing", text)
                 return
             if asked:
                 wait({"asked": sorted(asked.values())})
                 time.sleep(self.poll)
+
+    # -- secure sums ---------------------------------------------------------------------------
+
+    def blank(self) -> ClientData:
+        """A client of the agreed dimension without samples."""
+        if self.contract is None:
+            raise DataError("secure: expected a contract, which gives the form of all answers")
+        rows = np.zeros((0, self.contract.dimension))
+        labels = np.zeros(0, np.int64 if self.contract.labels == "integer" else "<U1")
+        return ClientData(ArraySamples(rows, labels))
+
+    def stage(
+        self,
+        step: Step,
+        broadcast: Arrays,
+        terms: bytes,
+        asked: Mapping[str, bytes],
+        enough: int,
+    ) -> Iterator[tuple[str, bytes | WireError]]:
+        """What each member says at a stage of a secure sum, or why it says nothing.
+
+        Once `enough` have answered, it waits no longer than `patience` for the others.
+        """
+        there = [name for name in asked if name in self.nodes]
+        stage = {name: (terms, asked[name]) for name in there}
+        sent = self.ask(there, step, broadcast, stage=stage)
+        for name, found in self._gathered(sent, enough):
+            contract = self.contract
+            if (
+                isinstance(found, Reply)
+                and contract
+                and not contract.same_features(found.extractor)
+            ):
+                text = f"{name}: features of another extractor than was agreed"
+                found = ClientFailure(name, "extractor", text)
+            if isinstance(found, Reply):
+                yield name, found.payload
+                continue
+            self.failures.append(found)
+            if found.code not in ("missing", "unreachable"):  # these have left, and said no reason
+                yield name, WireError(found.code, found.text)
 
     def answers(
         self, step: Step, broadcast: Arrays | None = None, cohort: Sequence[str] | None = None

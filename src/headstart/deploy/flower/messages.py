@@ -16,24 +16,25 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from headstart.errors import HeadstartError, WireError
 from headstart.federation.protocol import Arrays, Step
+from headstart.privacy.refusals import CODES as SECURE_CODES
 
-_ABOUT, _ARRAYS, _UPLOAD = "about", "arrays", "upload"
+_ABOUT, _ARRAYS, _UPLOAD, _SECURE = "about", "arrays", "upload", "secure"
+_STAGE = ("terms", "asked")  # of a secure sum
 _WIRE = "headstart.wire"  # how an answer's bytes are to be read: by `from_bytes`
 VERSION = 3  # of questions and replies
 _TOLD = ("precision", "training", "turn", "last", "news", "nonce", "agreement")
 _LONGEST = 20_000  # characters about an answer
-OWN_CODES = (
-    "failed",
-    "small",
-    "plugin",
-    "budget",
-    "train",
-    "agreement",
-)  # with which a client may refuse
+# With which a client may refuse.
+OWN_CODES = ("failed", "small", "plugin", "budget", "train", "trust", "agreement", *SECURE_CODES)
 
 
 def packed(broadcast: Arrays) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in broadcast.items()})
+
+
+def _raw(data: bytes) -> Array:
+    """Bytes that are read by a `from_bytes` of ours."""
+    return Array("uint8", (len(data),), _WIRE, data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class Question:
     keep one node from answering a question to another whose identity it can guess. `plugins`: the
     server's (name → SHA-256), which the node compares with its own; it is never told to load any.
     `agreement`: the terms of the contract, with the question by which one joins.
+    `terms`: of a secure sum, of which this is a stage; `asked`: what the stage asks this member
+    (the first one asks nothing).
     """
 
     step: Step | None = None
@@ -60,6 +63,8 @@ class Question:
     nonce: str = ""
     plugins: Mapping[str, str] = field(default_factory=dict)
     agreement: Mapping[str, Any] | None = None
+    terms: bytes = b""
+    asked: bytes = b""
 
     def to_content(self, arrays: ArrayRecord | None = None) -> RecordDict:
         """`arrays`: the broadcast as it was packed for another client."""
@@ -79,7 +84,11 @@ class Question:
             "agreement": None if self.agreement is None else dict(self.agreement),
         }
         packed_ = packed(self.broadcast) if arrays is None else arrays
-        return RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
+        content = RecordDict({_ABOUT: ConfigRecord({"json": json.dumps(about)}), _ARRAYS: packed_})
+        if self.terms:
+            stage = zip(_STAGE, (self.terms, self.asked), strict=True)
+            content[_SECURE] = ArrayRecord({name: _raw(data) for name, data in stage})
+        return content
 
     @classmethod
     def from_content(cls, content: RecordDict) -> Question:
@@ -94,7 +103,9 @@ class Question:
             arrays = {name: array.numpy() for name, array in content.array_records[_ARRAYS].items()}
             told = {key: about[key] for key in _TOLD}
             named = {str(name): str(digest) for name, digest in about["plugins"].items()}
-            return cls(step, arrays, **told, plugins=named)
+            stage: Mapping[str, Array] = content.array_records.get(_SECURE, {})
+            terms, asked = (bytes(stage[name].data) if stage else b"" for name in _STAGE)
+            return cls(step, arrays, **told, plugins=named, terms=terms, asked=asked)
         except HeadstartError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -123,7 +134,7 @@ class Reply:
             "text": self.text,
             "nonce": self.nonce,
         }
-        array = Array("uint8", (len(self.payload),), _WIRE, self.payload)
+        array = _raw(self.payload)
         return RecordDict(
             {
                 _ABOUT: ConfigRecord({"json": json.dumps(about)}),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,21 +28,41 @@ from headstart.deploy.flower.collect import Collection, due, tell
 from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.output import Output, facts
 from headstart.deploy.flower.recorded import LedgerStore
+from headstart.deploy.flower.secure import (
+    LEAST,
+    PROMISED,
+    Gathering,
+    check_secure,
+    keep_cohort,
+    kept_cohort,
+    masked,
+    plan_of,
+    private,
+)
 from headstart.deploy.flower.settings import ServerSettings, paths, told
 from headstart.deploy.flower.waiting import listing
 from headstart.deploy.ledger import Ledger, Receipt, is_ledger
 from headstart.deploy.nodes import NODES, ClientFailure, Registry, online
 from headstart.errors import DataError, HeadstartError
 from headstart.federation import steps
+from headstart.federation.protocol import Federation
 from headstart.federation.recorded import Recorded
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, make_config, parsed
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.inputs import Extraction, describe, holds_images, holds_text, read
+from headstart.pipeline.inputs import (
+    Extraction,
+    describe,
+    describe_scenes,
+    holds_images,
+    holds_text,
+    read,
+)
 from headstart.pipeline.outcome import ridge_path, seed_result
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
-from headstart.pipeline.run import run_pipeline, save
+from headstart.pipeline.private import public
+from headstart.pipeline.run import picture, run_pipeline, save
 from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
 from headstart.results import Point, RunResult, SeedResult
@@ -82,10 +102,15 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
             contract,
             run=run,
             plugins=contract.plugins,
+            patience=settings.patience,
         )
+        check_secure(settings, contract.class_list, len(pipeline.phases))
         server = Server(settings, ledger, federation, run)
-        server.collect()
-        result = server.carry_out(pipeline)
+        if server.plan is not None:
+            result = server.release(pipeline)
+        else:
+            server.collect()
+            result = server.carry_out(pipeline)
         server.done()
         return result
 
@@ -93,20 +118,21 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
 def opened(settings: ServerSettings, init: InitHead) -> Ledger:
     """The ledger at its place, or a new one; another agreement than its own is refused."""
     head = heads.make(init.name, dict(init.settings))
+    extractor, cells = agreed_extractor(settings)
     contract = Contract(
         round=settings.round,
         step=dict(steps.measure(head, exact=settings.exact, bound=settings.bound).params),
         dimension=settings.dimension,
-        caps=dict(settings.caps),
-        samples=settings.samples,
+        caps={client: cap * cells for client, cap in settings.caps.items()},
+        samples=settings.samples * cells,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
-        norm=settings.norm or known_norm(settings.extractor),
+        norm=settings.norm or (None if settings.scenes else known_norm(settings.extractor)),
         plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
         labels=settings.labels,
         class_list=agreed_classes(settings),
         new_classes=settings.new_classes,
-        extractor=agreed_extractor(settings),
+        extractor=extractor,
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
@@ -147,18 +173,29 @@ def agreed_classes(settings: ServerSettings) -> tuple[int | str, ...]:
         ) from None
 
 
-def agreed_extractor(settings: ServerSettings) -> dict[str, Any] | None:
-    """What is to make everybody's features, as this server makes it; None: they are as they are."""
+def agreed_extractor(settings: ServerSettings) -> tuple[dict[str, Any] | None, int]:
+    """What is to make everybody's features, as this server makes it, and how many rows of a sample.
+
+    None: they are as they are.
+    """
     if not (settings.extractor or settings.text):
-        return None
+        if settings.scenes:
+            raise HeadstartError("run: scenes: expected an extractor of their cells, got none")
+        return None, 1
     how = Extraction(
         settings.extractor or None,
         settings.weights or None,
         text=settings.text or None,
         views=settings.views or None,
     )
+    if settings.scenes:
+        classes = [str(name) for name in agreed_classes(settings)]
+        if not classes:
+            raise HeadstartError("run: scenes: expected the agreed classes (class-list), got none")
+        return describe_scenes(how, settings.scene_size, classes)
     about = describe(how, small=settings.small_images)
-    return {**about, "name": Path(about["name"]).name}  # where it lies here is nobody's agreement
+    # where it lies here is nobody's agreement
+    return {**about, "name": Path(about["name"]).name}, 1
 
 
 class Server:
@@ -171,6 +208,7 @@ class Server:
         self.registry = Registry.open(ledger.path / NODES, ledger.index.mark)
         self.registry.leave(ledger.forgotten)
         self.registry.readmit = settings.readmit
+        self.plan = plan_of(settings, ledger.contract.class_list)
         self.output = Output.open(Path(settings.output).expanduser(), ledger.id)
         self.model: LinearHead | None = None
         self._solved_at = 0
@@ -192,16 +230,11 @@ class Server:
             wanted=self.settings.wanted,
             deadline=self.settings.deadline,
         )
-        Collection(
-            self.federation,
-            self.ledger,
-            self.registry,
-            self._heard,
-            self.settings.wanted,
-            self.settings.patience,
-            self.settings.nodes.split(),
-            lambda client, why: self._event("silent", client=client, why=why),
-        ).run()
+        if self.settings.secure:
+            gathering = self._gathering(lambda names: self._sum(gathering, names))
+            gathering.run()
+        else:
+            Collection(**self._asking()).run()
         members = self.ledger.members()
         if not members:
             said = "; ".join(failure.text for failure in self.federation.failures[-3:])
@@ -212,6 +245,39 @@ class Server:
         federation = self.federation
         tell(federation, [name for name in federation.clients if name not in members])
         federation.nodes = {name: id_ for name, id_ in federation.nodes.items() if name in members}
+
+    def _asking(self) -> dict[str, Any]:
+        """Whom a collection asks, for how long, and who is told."""
+        return {
+            "federation": self.federation,
+            "ledger": self.ledger,
+            "registry": self.registry,
+            "heard": self._heard,
+            "wanted": self.settings.wanted,
+            "patience": self.settings.patience,
+            "expected": self.settings.nodes.split(),
+            "silent": lambda client, why: self._event("silent", client=client, why=why),
+        }
+
+    def _gathering(self, sum_: Callable[[Sequence[str]], object]) -> Gathering:
+        return Gathering(**self._asking(), sum=sum_)
+
+    def _sum(self, gathering: Gathering, names: Sequence[str]) -> None:
+        """Uploads of masked groups, of those who are there and in none yet."""
+        if self.ledger.members() and gathering.too_few(names):
+            return
+        nodes = self.federation.nodes
+        self.federation.nodes = {name: nodes[name] for name in names}
+        gathering.uploads(self._masked(), names)
+        self.federation.nodes = nodes
+
+    def _masked(self) -> Any:
+        return masked(
+            self.federation,
+            self.settings,
+            self.ledger,
+            lambda stage, asked: self._event("stage", stage=stage, asked=list(asked)),
+        )
 
     def _heard(self, name: str, found: Receipt | ClientFailure) -> None:
         if isinstance(found, ClientFailure):
@@ -286,9 +352,12 @@ class Server:
         )
 
     def _members(self) -> list[str]:
-        """Those in the total that can be asked now."""
-        members, there = self.ledger.members(), {node.name for node in online(self.federation.grid)}
-        return [name for name in self.federation.clients if name in members and name in there]
+        """Those in the total that can be asked now: of masked groups, those that are all there."""
+        there = {node.name for node in online(self.federation.grid)}
+        there &= {name for name in self.federation.clients if name in self.ledger.members()}
+        groups = [entry.clients for entry in self.ledger.entries()]
+        whole = {name for group in groups if there.issuperset(group) for name in group}
+        return [name for name in self.federation.clients if name in whole]
 
     def carry_out(self, pipeline: Pipeline) -> SeedResult:
         """All phases of a pipeline; the first from the ledger, trainings from their checkpoint."""
@@ -297,16 +366,9 @@ class Server:
         federation.nodes = {name: nodes[name] for name in there}
         federation.samples = {entry.clients[0]: entry.samples for entry in self.ledger.entries()}
         test = self.test
-        context = PipelineContext(
-            Recorded(federation, LedgerStore(self.ledger)),
-            _config(self.settings, pipeline),
-            (_no_samples(self.settings.dimension) if test is None else test).samples,
-            (self.settings.dimension,),
-            self.extractor,
-            checkpoint=self._checkpoint(pipeline),
-            arriving=False,  # the collection solved and tested it, and the ledger keeps the total
-            watch=self._watch,
-        )
+        # Of masked clients nothing but sums is asked; where too few are there, nothing is.
+        door = self._masked() if self.settings.secure and len(there) >= LEAST else federation
+        context = self._context(Recorded(door, LedgerStore(self.ledger)), pipeline)
         began = time.perf_counter()
         state = run_pipeline(context, pipeline)
         tell(federation, there)
@@ -329,14 +391,57 @@ class Server:
             result = replace(result, head=head)
         return self._saved(pipeline, context, state, result)
 
+    def _context(self, federation: Federation, pipeline: Pipeline) -> PipelineContext:
+        test = self.test
+        return PipelineContext(
+            federation,
+            _config(self.settings, pipeline),
+            (_no_samples(self.settings.dimension) if test is None else test).samples,
+            (self.settings.dimension,),
+            self.extractor,
+            checkpoint=self._checkpoint(pipeline),
+            arriving=False,  # the collection solved and tested it, and the ledger keeps the total
+            watch=self._watch,
+        )
+
+    def release(self, pipeline: Pipeline) -> SeedResult:
+        """A head of noisy sums: whoever is there is asked once, and no statistic is kept."""
+        assert self.plan is not None
+        plan, began = self.plan, time.perf_counter()
+        self._event("start", pipeline=self.settings.pipeline, private=plan.trust)
+        names = kept_cohort(self.ledger)
+        if not names:
+            gathering = self._gathering(lambda names: None)
+            gathering.run()
+            names = tuple(sorted(gathering.there))
+            keep_cohort(self.ledger, names)
+        if not names:
+            raise DataError("collection: expected a node, got none")
+        nodes = self.federation.nodes
+        self.federation.nodes = {name: nodes.get(name, 0) for name in names}
+        inner = self._masked() if plan.trust == "secure-sum" else self.federation
+        context = self._context(private(inner, plan, self.ledger), pipeline)
+        state = run_pipeline(context, pipeline)
+        result = seed_result(
+            pipeline,
+            context,
+            state,
+            seconds=time.perf_counter() - began,
+            **facts(self.ledger, self.test, self.federation.failures),
+        )
+        split = replace(result.split, clients=names)
+        return self._saved(pipeline, context, state, public(replace(result, split=split), plan))
+
     def _saved(
         self, pipeline: Pipeline, context: PipelineContext, state: ModelState, result: SeedResult
     ) -> SeedResult:
         """Model, results and report; a checkpoint is no longer needed."""
-        total = self.ledger.total().digest()
+        total = "" if self.plan else self.ledger.total().digest()
+        picture(self.output.folder, state, context)
         save(self.output.folder, result, state, context)
         digest = hashlib.sha256(self.output.model_path.read_bytes()).hexdigest()
-        self.ledger.record_model(self.output.model_path, digest, total)
+        if self.plan is None:
+            self.ledger.record_model(self.output.model_path, digest, total)
         write_report([RunResult((result,), self.output.folder.path)], self.output.folder.path)
         if context.checkpoint:
             context.checkpoint.remove()
@@ -374,8 +479,20 @@ def _config(settings: ServerSettings, pipeline: Pipeline) -> RunConfig:
             "evaluate_every": settings.evaluate_every,
             "held_out": 0.5 if settings.personal else 0.0,
             "seed": settings.seed,
+            **_protected(settings),
         }
     )
+
+
+def _protected(settings: ServerSettings) -> dict[str, Any]:
+    """What a run's own settings say of masks and noise."""
+    plan = plan_of(settings, agreed_classes(settings))
+    if plan is not None:
+        how = {name: getattr(plan, name) for name in ("epsilon", *PROMISED)}
+        return {"private": {**how, "classes": plan.labels.tolist()}}
+    if settings.secure:
+        return {"federation": {"group_size": settings.group_size or LEAST, "secure": True}}
+    return {}
 
 
 def _no_samples(dimension: int) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
@@ -9,8 +10,15 @@ from typing import Any, TypeVar, cast
 from headstart.data.table import Columns
 from headstart.errors import HeadstartError
 from headstart.pipeline.config import nearest
+from headstart.privacy.statement import TRUSTS
 
 PARTS = ("head", "extractor", "model")  # of a model, that may train
+UNITS = ("sample", "client")  # that noise hides
+# What an owner insists on, whatever a server asks.
+FLOORS = (
+    *("trust", "sign", "peers", "least_group"),
+    *("most_epsilon", "delta", "least_noise", "unit", "colluding"),
+)
 _KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "float": (float, int), "int": (int,)}
 
 
@@ -84,8 +92,15 @@ class ServerSettings(OfTables):
     extractor  the agreed network, by its name or its file on the server (none: samples are
                features as they are); weights, text, views: as in `headstart fit`
     small_images  whether images are smaller than what the network takes, and so are not cropped
+    scenes     width and height of images with masks, as in 480x360: rows are features of their
+               cells, `samples` and `caps` count images (none: a row for each image)
     personal   also ask every client how the head does at home
     cohort     clients a round of training; evaluate_every: rounds
+    secure     only sums of groups are seen (docs/secure.md); it needs a class_list
+    group_size of those groups (0: all nodes that are wanted, in one)
+    peers      a file of the nodes' public keys: rounds are signed (none: they are not)
+    private    of a release with differential privacy (docs/differential.md): `private.epsilon` (0:
+               none), `delta`, `unit`, `trust`, `samples` (planned), `clip`, `colluding`, `mean`
     """
 
     pipeline: str = "fed3r"
@@ -115,10 +130,25 @@ class ServerSettings(OfTables):
     text: str = ""
     views: str = ""
     small_images: bool = False
+    scenes: str = ""
     personal: bool = False
     cohort: int = 10
     evaluate_every: int = 1
     seed: int = 0
+    secure: bool = False
+    group_size: int = 0
+    peers: str = ""
+    private: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scene_size(self) -> tuple[int, int]:
+        """Width and height of images with masks."""
+        width, _, height = self.scenes.partition("x")
+        if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+            raise HeadstartError(
+                f"run: scenes: expected width and height, as in 480x360, got {self.scenes!r}"
+            )
+        return int(width), int(height)
 
     def __post_init__(self) -> None:
         for name in ("dimension", "wanted", "cohort", "evaluate_every"):
@@ -151,6 +181,16 @@ class NodeSettings(OfTables):
     measure, calibrate, personal, training: how many different questions of each kind it answers
                about its samples, for ever (docs/deploy.md)
     plugins    files to load, apart by commas: the only code this node takes from anywhere
+    trust      whom the owner trusts: "server" with statistics, "secure-sum" the other members of a
+               masked group, "client" nobody: all noise is this node's own
+    sign, peers  files of its signing key and of its peers' public keys: then it joins signed secure
+               sums of these peers only
+    least_group  the fewest members of a sum it joins
+    most_epsilon, delta  of all releases over its samples together, for ever; above 0, nothing
+               leaves without noise of its own
+    least_noise  of each release: the deviation of the noise over what one `unit` of its data moves
+    unit       that noise hides: "sample" or "client"
+    colluding  members of a group that may side with the server, at least so many
     """
 
     client: str = ""
@@ -171,15 +211,37 @@ class NodeSettings(OfTables):
     personal: int = 16
     training: int = 100
     plugins: str = ""
+    trust: str = "server"
+    sign: str = ""
+    peers: str = ""
+    least_group: int = 3
+    most_epsilon: float = 0.0
+    delta: float = 1e-5
+    least_noise: float = 0.0
+    unit: str = "sample"
+    colluding: int = 0
 
     def __post_init__(self) -> None:
         for name in ("client", "data", "folder"):
             if not getattr(self, name):
                 raise HeadstartError(f"node: {name}: expected it in the node's configuration")
-        if self.train not in PARTS:
-            raise HeadstartError(
-                f"node: train: expected one of {', '.join(PARTS)}, got {self.train!r}"
-            )
+        for name, options in (("train", PARTS), ("trust", tuple(TRUSTS)), ("unit", UNITS)):
+            if getattr(self, name) not in options:
+                raise HeadstartError(
+                    f"node: {name}: expected one of {', '.join(options)}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        if bool(self.sign) != bool(self.peers):
+            raise HeadstartError("node: sign, peers: expected both files or none of them")
+        for name in ("most_epsilon", "least_noise", "colluding"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise HeadstartError(
+                    f"node: {name}: expected 0 or more, got {getattr(self, name)!r}"
+                )
+        if self.least_group < 2:
+            raise HeadstartError(f"node: least_group: expected 2 or more, got {self.least_group}")
+        if not 0 < self.delta < 1:
+            raise HeadstartError(f"node: delta: expected a chance, got {self.delta!r}")
         for name in ("measure", "calibrate", "personal", "training"):
             if getattr(self, name) < 0:
                 raise HeadstartError(

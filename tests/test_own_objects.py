@@ -77,9 +77,9 @@ def test_a_head_that_nobody_registered_can_be_federated(tmp_path):
 
 def test_a_run_is_not_resumed_without_the_head_it_names(tmp_path):
     hs.run(Centred(), **SPLIT, out=tmp_path / "run")
-    for words in (["forget", str(tmp_path / "run"), "client-0"], ["run", "run/config.yaml"]):
+    for arguments in (["forget", str(tmp_path / "run"), "client-0"], ["run", "run/config.yaml"]):
         done = subprocess.run(
-            [sys.executable, "-m", "headstart", *words],
+            [sys.executable, "-m", "headstart", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -91,9 +91,9 @@ def test_a_run_is_not_resumed_without_the_head_it_names(tmp_path):
 
 
 def test_names_are_kept_as_the_registry_writes_them():
-    told = make_config({**SPLIT, "pipeline": "LDA", "partition": "IID"})
-    assert told.pipeline == [{"init": "lda"}]
-    assert "name: iid" in dump_config(told)
+    config = make_config({**SPLIT, "pipeline": "LDA", "partition": "IID"})
+    assert config.pipeline == [{"init": "lda"}]
+    assert "name: iid" in dump_config(config)
 
 
 NO_HEADS = {
