@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison bench-watch bench-segment clean
+.PHONY: help demo test test-long test-oracles test-extras fuzz lint bench bench-text bench-rounds bench-secure bench-private bench-serve bench-features bench-images bench-poison bench-watch bench-segment docs test-docs dist clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,22 @@ test-oracles: $(BIN)/python ## noise and its accountant next to OpenDP's and dp-
 
 test-extras: $(BIN)/python ## every extra alone: the wheel in fresh environments, outside the repository
 	$(BIN)/python scripts/test_extras.py
+
+$(VENV)/.docs: $(VENV)/.all
+	$(PIP) -e ".[all,dev,docs]"
+	@touch $@
+
+docs: $(VENV)/.docs ## the documentation site, tutorials run, links checked: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html; with its search: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
+
+test-docs: $(VENV)/.docs ## every tutorial as a notebook, every block of the pages, the site with every link
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_tutorials.py -m "long or not long"
+
+dist: $(BIN)/python ## the wheel and the source archive, built twice to the same bytes, checked by twine
+	$(PYTHON) -m venv $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check "build>=1.2" "twine>=6"
+	$(VENV)-dist/bin/python scripts/dist.py
 
 fuzz: $(VENV)/.all ## a million messages: coverage-guided at the decoder, and an attacker who knows the schema
 	$(PIP) atheris
@@ -89,4 +105,4 @@ bench-images: $(VENV)/.all ## peak memory of training on 1,000 and on 10,000 ima
 	$(BIN)/python benchmarks/images.py
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-oracles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -284,11 +284,11 @@ class Table:
 
     def self_training(self) -> Any:
         """FedAvg on the pseudo-labels of the received model."""
-        job = Job("ladd", self.spec, ADAPTING, "model", {"source": 0.0})
+        job = Job("ladd", self.spec, ADAPTING, "model", {"kd": 0.0})
         return self.fedavg(job, self.pretrained(False), self.unlabelled())
 
     def ladd(self, own: str = "all", fda: bool = False) -> Any:
-        job = Job("ladd", self.spec, ADAPTING, "model", {"source": 1.0})
+        job = Job("ladd", self.spec, ADAPTING, "model", {"kd": 1.0})
         how = Clustering.by_style(
             self.streets.clusters,
             own=own,

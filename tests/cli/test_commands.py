@@ -332,3 +332,22 @@ def test_a_terminal_without_arrows_still_works(headstart, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     arguments = ("--data", "digits", "--clients", "4", "--alpha", "1", "--held-out", "0.3")
     assert "the same bits" in headstart("fit", *arguments)
+
+
+def test_streets_ask_for_the_vision_extra_in_one_line(tmp_path):
+    code = (
+        "from headstart import cli, optional; optional.missing = lambda names: ('torch',); "
+        "cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", "streets"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        'error: demo streets: torch is needed and not installed: pip install "headstart[vision]"\n'
+    )
+    assert not list(tmp_path.iterdir())  # nothing was begun

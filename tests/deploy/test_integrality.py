@@ -50,10 +50,11 @@ def test_factors_at_the_bound_in_full_dimension_pass_both_ways(monkeypatch):
     rng = np.random.default_rng(0)
     z = np.full((300, 640), 8.0) - rng.uniform(0, 0.01, (300, 640))
     one = hs.Moments.measure(z, rng.integers(0, 9, 300), exact=True, bound=8.0)
-    wholeness = Integrality(640)
-    wholeness.check(one)
-    monkeypatch.setattr(wholeness, "_probes", wholeness._probes + 0.5)  # never whole: multiply out
-    wholeness.check(one)
+    integrality = Integrality(640)
+    integrality.check(one)
+    odd = integrality._probes + 0.5  # never whole: multiply out
+    monkeypatch.setattr(integrality, "_probes", odd)
+    integrality.check(one)
 
 
 def lone_direction(k, m):

@@ -78,7 +78,7 @@ def clustered(clustering, plan=PLAN, data=None, **settings):
 
 
 def self_trained(plan=PLAN):
-    work = job(source=0.0)
+    work = job(kd=0.0)
     federation = Simulator(fresh(unlabelled()))
     start = begin(work, initial(work.model, None, 0))
     return list(rounds(work, plan, federation, np.arange(CLASSES), start))
@@ -86,7 +86,7 @@ def self_trained(plan=PLAN):
 
 def test_one_cluster_without_distillation_or_averaging_is_fedavg_with_self_training():
     """Bit for bit, the running statistics too, and for as many bytes."""
-    ours, _ = clustered(Clustering(ONE), source=0.0)
+    ours, _ = clustered(Clustering(ONE), kd=0.0)
     for state, plain in zip(ours, self_trained(), strict=True):
         assert_same(state.params(0), plain.params)
         assert (state.up, state.down) == (plain.up, plain.down)
@@ -136,7 +136,7 @@ def test_the_teacher_is_sent_once_it_differs_and_the_source_always():
     assert all("model/source" in arrays for arrays, _ in asked)
     mean = (states[1].params(0)["head.weight"] + states[2].params(0)["head.weight"]) / 2
     np.testing.assert_allclose(states[2].teachers[0]["head.weight"], mean, atol=1e-6)
-    _, without = clustered(late, plan, source=0.0)
+    _, without = clustered(late, plan, kd=0.0)
     assert not any("model/source" in arrays for arrays, _ in without)
 
 
@@ -157,7 +157,7 @@ def test_masks_of_clients_are_not_looked_at():
 def test_the_loss_is_the_one_of_three_models_with_their_own_statistics():
     """The teacher and the source are in evaluation, the model in training."""
     rng = np.random.default_rng(0)
-    work = job(source=0.7)
+    work = job(kd=0.7)
     model = work.model
     trees = [initial(model, None, seed) for seed in range(3)]
     for tree in trees:

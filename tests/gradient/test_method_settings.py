@@ -46,7 +46,7 @@ WRONG = [
     ("fedsol", "rho", -1.0),
     ("fedsol", "tau", 0.0),
     ("local-only", "loss", "balanced"),
-    ("ladd", "source", -1.0),
+    ("ladd", "kd", -1.0),
     ("ladd", "entropy", -1.0),
     ("ladd", "teacher", -1.0),
     ("ladd", "sure", 1.5),

@@ -343,8 +343,11 @@ def test_any_yaml_is_a_pipeline_or_one_kind_of_error(plain):
     [
         ([], "expected a list of phases"),
         ({"init": "fed3r"}, "expected a list of phases"),
-        ([{"name": "fed3r"}], "expected a mapping with one of init, train"),
-        ([{"init": "fed3r", "train": "fedavg"}], "expected a mapping with one of init, train"),
+        ([{"name": "fed3r"}], "expected a mapping with one of init, source, train"),
+        (
+            [{"init": "fed3r", "train": "fedavg"}],
+            "expected a mapping with one of init, source, train",
+        ),
         ([{"train": "fedavg-50"}], "expected the name of a method, got 'fedavg-50'"),
         ([{"train": "oll"}], "which means something else"),
         ([{"closed_form": "oll", "a": 1}], "expected the name of a setting"),

@@ -120,9 +120,9 @@ def test_the_accuracy_of_a_personal_training_is_that_of_what_clients_share(digit
     first, *_, last = (point.accuracy for point in results.curve)
     assert results.accuracy == last
     assert (first == last) == (method == "local-only")
-    at_home = result_of(digits, f"none + {method}-6 + FP-1(head)")
-    assert at_home.accuracy == results.accuracy
-    assert at_home.curve[-1].accuracy is None
+    tuned = result_of(digits, f"none + {method}-6 + FP-1(head)")
+    assert tuned.accuracy == results.accuracy
+    assert tuned.curve[-1].accuracy is None
 
 
 def test_the_head_that_clients_calibrate_counts_as_sent_to_them(digits):
@@ -147,8 +147,8 @@ def test_a_temperature_that_is_stated_costs_no_message(digits):
 
 def test_tests_at_home_are_no_bytes_of_a_method_and_the_model_is_its_head_on_features(digits):
     results = result_of(digits, "Fed3R + FedAvg-2(head) + FP-2(head)")
-    trained, at_home = results.curve[-2:]
-    assert trained.up == at_home.up
+    trained, tuned = results.curve[-2:]
+    assert trained.up == tuned.up
     same = result_of(digits, "Fed3R + FedAvg-2(f) + FP-2(f)")
     said = {"pipeline": "", "phases": ()}
     assert replace(timeless(same), **said) == replace(timeless(results), **said)

@@ -91,7 +91,7 @@ def test_nor_with_drop_outs_at_any_stage(clients, least):
     todo, known = [start], {start}
     while todo:
         opened, records = todo.pop()
-        for after in outcomes(opened, records, names, least):
+        for after in branches(opened, records, names, least):
             if after not in known:
                 known.add(after)
                 todo.append(after)
@@ -110,7 +110,7 @@ def joins(record, group, least):
     return True
 
 
-def outcomes(opened, records, names, least):
+def branches(opened, records, names, least):
     for planned in subsets(names, least):
         willing = [name for name in planned if joins(records[name], planned, least)]
         threshold = 2 * len(planned) // 3 + 1

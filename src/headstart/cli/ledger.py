@@ -93,7 +93,7 @@ def export(
 def budget(
     path: Annotated[Path, typer.Argument(help="a private run's folder, or that of its charges")],
     delta: Annotated[
-        float | None, typer.Option(help="δ at which ε is told (that of the run, or 1e-5)")
+        float | None, typer.Option(help="δ at which ε is reported (that of the run, or 1e-5)")
     ] = None,
 ) -> dict[str, Any]:
     """What has been released over one data set under differential privacy, and what is left."""

@@ -40,6 +40,10 @@ def evaluate(
     from headstart.data.cells import CellSet
     from headstart.evaluate import scores
 
+    dense = _dense(model)
+    if dense is not None:
+        with saying(KEPT):
+            return _said_pixels(*dense.tested(data, columns.named))
     head = _load(model)
     samples = _samples(head, data, columns.named, weights, text).data
     samples = samples if samples.test is None else samples.test_part()
@@ -65,20 +69,24 @@ def _evaluate_pixels(head: Any, scenes: Any) -> dict[str, Any]:
     import numpy as np
 
     from headstart.evaluate import tested
-    from headstart.statistics.confusion import intersection_over_union
+    from headstart.statistics.confusion import Confusion
 
     result = tested(head, scenes.picked(np.arange(len(scenes))))
-    say(f"images             {len(scenes)}")
-    say(f"mIoU               {result.mean_iou:.4f}")
-    say(f"pixel accuracy     {result.accuracy:.4f}")
-    ious = intersection_over_union(result.confusion).tolist()
-    by_class = {str(name): iou for name, iou in zip(result.classes, ious, strict=True)}
+    return _said_pixels(len(scenes), Confusion(result.classes, result.confusion))
+
+
+def _said_pixels(count: int, found: Any) -> dict[str, Any]:
+    say(f"images             {count}")
+    say(f"mIoU               {found.mean_iou:.4f}")
+    say(f"pixel accuracy     {found.accuracy:.4f}")
+    ious = found.iou.tolist()
+    by_class = {str(name): iou for name, iou in zip(found.classes, ious, strict=True)}
     for name, iou in by_class.items():
         say(f"IoU                {iou:.4f} {name}")
     return {
-        "images": len(scenes),
-        "mean_iou": result.mean_iou,
-        "pixel_accuracy": result.accuracy,
+        "images": count,
+        "mean_iou": found.mean_iou,
+        "pixel_accuracy": found.accuracy,
         "iou": by_class,
     }
 
@@ -95,16 +103,22 @@ def predict(
     weights: Weights = None,
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """Predict the class of each sample, with its probability; labels are not needed."""
+    dense = _dense(model)
+    if dense is not None:
+        from headstart.pipeline.segmenting import segment_densely
+
+        named = replace(columns.named, labelled=False)
+        with saying(KEPT), bar() as show:
+            count = segment_densely(dense, data, _folder(output), named, show)
+        say(f"{count} masks in {output}, each with an overlay")
+        return {"masks": count, "out": output}
     head = _load(model)
     if "cells" in (head.provenance.get("extractor") or {}):
         from headstart.pipeline.segmenting import segment
 
-        if output is None:
-            raise HeadstartError("output: expected a folder for masks (--out), got none")
+        named = replace(columns.named, labelled=False)
         with saying(KEPT), bar() as show:
-            count = segment(
-                head, data, output, replace(columns.named, labelled=False), weights, show
-            )
+            count = segment(head, data, _folder(output), named, weights, show)
         say(f"{count} masks in {output}, each with an overlay")
         return {"masks": count, "out": output}
     source = _samples(head, data, replace(columns.named, labelled=False), weights, text)
@@ -116,7 +130,8 @@ def predict(
     write_csv(table, output)
     if output is not None:
         return {"samples": len(names), "out": output}
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return [row | {key: float(row[key]) for key in row if key == "probability"} for row in rows]
 
 
 def _samples(
@@ -212,8 +227,25 @@ def forget(
 
 def _load(path: Path) -> Any:
     from headstart.heads.linear import LinearHead
+
+    return LinearHead.load(_file(path))
+
+
+def _dense(path: Path) -> Any:
+    """A network that was trained on masks; None for a head."""
+    from headstart.pipeline.dense_models import DenseModel
+
+    return DenseModel.load(_file(path))
+
+
+def _file(path: Path) -> Path:
+    """Of a folder of several runs, the model of the first."""
     from headstart.pipeline.run import run_folders
 
-    if path.is_dir():  # of several runs, the first
-        path = run_folders(path)[0] / "model.safetensors"
-    return LinearHead.load(path)
+    return run_folders(path)[0] / "model.safetensors" if path.is_dir() else path
+
+
+def _folder(output: Path | None) -> Path:
+    if output is None:
+        raise HeadstartError("output: expected a folder for masks (--out), got none")
+    return output

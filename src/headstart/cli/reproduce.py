@@ -51,8 +51,10 @@ def reproduce(
     write(table.markdown())
     if output is not None:
         say(f"saved: {save(table, output)}")
-    if reproduction.resumes:
-        say(f"tables: {folder / 'report.html'}, grid.md, grid.csv; a folder per cell beside them")
+    made = [name for name in ("report.html", "grid.md", "grid.csv") if (folder / name).exists()]
+    if reproduction.resumes and made:
+        first, *rest = made
+        say(f"tables: {', '.join([str(folder / first), *rest])}; a folder per cell beside them")
     return asdict(table)
 
 

@@ -17,7 +17,7 @@ from headstart import heads
 from headstart.deploy.integrality import Integrality
 from headstart.deploy.names import is_name, normalized, read_alike
 from headstart.errors import DataError, HeadstartError, WireError
-from headstart.federation.disclosure import Disclosure, disclosures
+from headstart.federation.disclosure import Disclosure, disclosures, few_images
 from headstart.heads.base import check_upload
 from headstart.labels import Labels, as_labels
 from headstart.registry import require_plugins
@@ -333,6 +333,7 @@ def check_small_client(
     send_anyway: bool = False,
     shows: str = "",
     advice: str = _ADVICE,
+    images: int | None = None,
 ) -> tuple[Disclosure, ...]:
     """Refuse (code `small`) to send what would show single samples; else what it does show.
 
@@ -340,11 +341,15 @@ def check_small_client(
     that is made of features, such as a gradient: `shows` says how it shows them.
     `protected`: what is sent goes into a secure sum or carries noise of differential privacy.
     `send_anyway`: its owner decided so. `advice`: what a client that refuses can do.
+    `images`: how many there are, where labels are those of their cells: it is they that are few.
     """
     if protected or (head is not None and not carries_features(head)):
         return ()
-    _, counts = np.unique(as_labels(labels), return_counts=True)
-    found = disclosures(counts.tolist(), dimension)
+    if images is None:
+        _, counts = np.unique(as_labels(labels), return_counts=True)
+        found = disclosures(counts.tolist(), dimension)
+    else:
+        found = few_images(images)
     reasons = [leak.text for leak in found if leak.refused]
     if reasons and not send_anyway:
         raise UploadRejected(

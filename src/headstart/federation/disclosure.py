@@ -33,6 +33,14 @@ def disclosures(counts: Iterable[int], dimension: int | None = None) -> tuple[Di
     return tuple(items)
 
 
+def few_images(images: int) -> tuple[Disclosure, ...]:
+    """The same of scenes, whose sums are over all cells of so many images."""
+    if not 0 < images < FEWEST:
+        return ()
+    text = f"{images} images (fewer than {FEWEST}): little stands between them and the server"
+    return (Disclosure(text, True),)
+
+
 def would_refuse(class_counts: Iterable[Sequence[int]]) -> int:
     """How many clients would refuse by default: `class_counts` has a row of counts per client."""
     return sum(any(shown.refused for shown in disclosures(counts)) for counts in class_counts)

@@ -26,6 +26,7 @@ from headstart.federation.protocol import ClientData, perform
 from headstart.gradient import steps
 from headstart.gradient.models import Spec, initial
 from headstart.gradient.networks import module_of
+from headstart.gradient.objectives import beside_of
 from headstart.gradient.steps import Job
 
 IMAGE = (3, 224, 224)
@@ -58,7 +59,8 @@ def counted_flops(job: Job, samples: NDArray[Any], labels: NDArray[Any]) -> floa
     server: dict[str, Any] = job.recipe.server.start({n: params[n] for n in job.names.steered})
     server["gradient"] = {name: 0 * params[name] for name in job.names.steered}
     state = {name: server[name] for name in job.recipe.broadcast_state}
-    arrays = steps.broadcast(job, params, state, classes)
+    models = dict.fromkeys(beside_of(job.recipe.objective), params)
+    arrays = steps.broadcast(job, params, state, classes, models)
     before = [steps.full_gradient(job, 0)] if job.recipe.needs_full_gradient else []
     return sum(
         counted(functools.partial(perform, step, client, arrays))

@@ -30,9 +30,10 @@ _LEAST = {"rounds": 0, "clients": 1, "seed": 0, "window": 0, "patience": 0}
 class Plan:
     """How long a training goes on, and with how many clients per round.
 
-    `drops`: rounds at which the clients' learning rate is multiplied by `drop`. `window`: WIMA, the
-    evaluated model is the mean of so many last ones (0: as the algorithm says). `patience`: stop
-    after so many rounds without a lower training loss (0: never).
+    `drops`: rounds at which the clients' learning rate is multiplied by `drop`. `poly`: p, where
+    the rate of round t (from 0) of T is (1 − t/T)^p of the first; 0: it is constant. `window`:
+    WIMA, the evaluated model is the mean of so many last ones (0: as the algorithm says).
+    `patience`: stop after so many rounds without a lower training loss (0: never).
     """
 
     rounds: int = 50
@@ -40,6 +41,7 @@ class Plan:
     seed: int = 0
     drops: tuple[int, ...] = ()
     drop: float = 0.1
+    poly: float = 0.0
     window: int = 0
     patience: int = 0
 
@@ -49,6 +51,12 @@ class Plan:
         for at in self.drops:
             whole("drops", at, 0)
         number("drop", self.drop, strict=True)
+        number("poly", self.poly)
+
+    def pace(self, round_: int) -> float:
+        """By what the clients' learning rate is multiplied in a round."""
+        left = 1 - round_ / self.rounds if self.poly else 1.0
+        return float(left**self.poly * self.drop ** sum(round_ >= at for at in self.drops))
 
     def cohort(self, names: Sequence[str], round_: int) -> list[str]:
         """Who takes part: a function of the seed and the round alone."""
@@ -126,7 +134,7 @@ def one_round(
 ) -> State:
     """Run one round with a cohort of the plan and return the state after it."""
     recipe, names, shapes = job.recipe, job.names, job.model.shapes
-    slower = plan.drop ** sum(state.round >= at for at in plan.drops)
+    slower = plan.pace(state.round)
     if slower != 1:
         job = replace(job, training=replace(job.training, rate=job.training.rate * slower))
     clients = federation.clients

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.errors import HeadstartError
@@ -45,7 +45,8 @@ class Loss:
     beside: Callable[[Term], tuple[str, ...]] | None = None
 
     def term(self, name: str, weight: float) -> Term:
-        return replace(Term(name, weight), **self.usual)
+        usual: dict[str, Any] = dict(self.usual)
+        return Term(name, weight, **usual)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ Clients are asked by two steps: `segment` gives the matrix of a client's test pa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -96,34 +97,61 @@ def tested(
     job: Job, params: Params, samples: Samples, names: tuple[str, ...], inference: str
 ) -> Confusion:
     """On test images that are here; those of no client have no domain's statistics, but whole."""
-    if inference == "averaged":
-        return judged(job, params, samples, names)
-    if inference == "standard":
-        return judged(job, params, samples, names, "batch")
-    held = with_measured_statistics(job.model, params, images(samples))
-    return judged(job, held, samples, names)
+    return judged(job, *_normalized(job, params, samples, inference), samples, names)
+
+
+def _normalized(
+    job: Job, params: Params, samples: Samples, inference: str
+) -> tuple[Params, Statistics]:
+    """The parameters with the statistics of an inference, and whether batches have their own."""
+    if inference in ("averaged", "standard"):
+        return params, "own" if inference == "averaged" else "batch"
+    return with_measured_statistics(job.model, params, images(samples)), "own"
+
+
+def masks(
+    job: Job,
+    params: Params,
+    samples: Samples,
+    sizes: Iterator[tuple[int, int]],
+    inference: str,
+) -> Iterator[NDArray[np.int64]]:
+    """The class of every pixel of images that are here, each at its size."""
+    yield from _guesses(job, *_normalized(job, params, samples, inference), samples, sizes)
+
+
+def _guesses(
+    job: Job,
+    params: Params,
+    statistics: Statistics,
+    samples: Samples,
+    sizes: Iterator[tuple[int, int]],
+) -> Iterator[NDArray[np.int64]]:
+    for part in _parts(len(samples)):
+        scores = cell_scores(job.model, params, _paired(samples.read(part)[0]), statistics)
+        for place in range(part.stop - part.start):
+            yield highest(scores[place : place + 1], next(sizes))[0]
 
 
 def judged(
     job: Job,
     params: Params,
+    statistics: Statistics,
     samples: Samples,
     names: tuple[str, ...],
-    statistics: Statistics = "own",
 ) -> Confusion:
     """The confusion of a model over every pixel; `names`: of its classes, in their places."""
     known = np.unique(np.array(names))
     places = np.append(np.searchsorted(known, np.array(names)), VOID)  # the last is void's, −1
 
     def pairs() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        for part in _parts(len(samples)):
-            x = samples.read(part)[0]
-            scores = cell_scores(job.model, params, _paired(x), statistics)
-            for place, at in enumerate(range(part.start, part.stop)):
-                mask = truth(samples, at)
-                height, width = mask.shape
-                guess = highest(scores[place : place + 1], (height, width))[0]
-                yield places[mask], places[guess]
+        truths = (truth(samples, at) for at in range(len(samples)))
+        mine, theirs = itertools.tee(truths)
+        sizes = ((mask.shape[0], mask.shape[1]) for mask in mine)
+        for mask, guess in zip(
+            theirs, _guesses(job, params, statistics, samples, sizes), strict=True
+        ):
+            yield places[mask], places[guess]
 
     return Confusion.of(pairs(), known)
 
@@ -210,7 +238,7 @@ def _segment(client: ClientData, params: Mapping[str, Any], broadcast: Arrays) -
         return Confusion.empty(list(names)).statistic()
     held = _own(job, broadcast, client, how)
     statistics: Statistics = "batch" if how == "standard" else "own"
-    return judged(job, held, client.test, names, statistics).statistic()
+    return judged(job, held, statistics, client.test, names).statistic()
 
 
 def _sums(params: Mapping[str, Any], broadcast: Arrays) -> Check:

@@ -62,7 +62,7 @@ def reproduce(
     reproduction = by_name(name)
     count = _seeds(reproduction, seeds)
     given = {need: data[need] for need in reproduction.needs if need in data}
-    if reproduction.needs and not given:
+    if reproduction.needs and not given and not reproduction.elsewhere:
         needs = " or ".join(reproduction.needs)
         raise HeadstartError(f"{name}: expected data of {needs}, got none")
     if changes and not reproduction.trains:
@@ -78,9 +78,17 @@ def reproduce(
         {need: _about(value) for need, value in given.items()},
         tuple(need for need in reproduction.needs if need not in given),
         tuple(rows),
-        reproduction.conclusion(rows),
+        reproduction.conclusion(rows)
+        if given or not reproduction.elsewhere
+        else _absent(reproduction),
         __version__,
     )
+
+
+def _absent(reproduction: Reproduction) -> str:
+    """What is said where nothing was run."""
+    needs = " or ".join(f"{need}=PATH" for need in reproduction.needs)
+    return f"Nothing was run: it needs --data {needs}. {reproduction.elsewhere}"
 
 
 def _seeds(reproduction: Reproduction, seeds: int | None) -> int:

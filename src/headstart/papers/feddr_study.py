@@ -52,7 +52,7 @@ def study_of(
     round. Refuses a pipeline, for each cell has its own.
     """
     optional.check("vision", "network", ("torch", "PIL"))
-    study, changes = _changed(settings, task.changes)
+    study, changes = changed(settings, task.changes)
     base = {"data": str(task.data["cifar100"]), **(more or {})}
     split, plain = _plain_config(base, partition, changes)
     if "pipeline" in plain:
@@ -70,7 +70,7 @@ def clients_of(config: RunConfig) -> int:
     return clients
 
 
-def _changed(settings: S, changes: Sequence[str]) -> tuple[S, list[str]]:
+def changed(settings: S, changes: Sequence[str]) -> tuple[S, list[str]]:
     """Return the settings with the changes that are theirs, and the other changes."""
     keys = {field.name for field in fields(settings)}
     values: dict[str, Any] = {}

@@ -34,6 +34,8 @@ class Reproduction:
     `run` returns the rows. `conclusion` says, from the rows, whether the paper's claim holds here
     and why numbers differ. `trains`: it takes paths of images, and settings as key=value.
     `resumes`: every cell is a run folder, and the same command goes on where it stopped.
+    `elsewhere`: where its data are to be had, if none are here by themselves: without them its
+    rows have the paper's numbers alone, and nothing of ours.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Reproduction:
     conclusion: Callable[[Sequence[Row]], str]
     trains: bool = False
     resumes: bool = False
+    elsewhere: str = ""
 
     @property
     def command(self) -> str:

@@ -88,7 +88,9 @@ def _given(needs: Sequence[str], given: Sequence[str]) -> dict[str, str]:
 
 def _usual(need: str, paths: dict[str, str]) -> str | None:
     """Return the images given for the same data set, or the file that lies at its usual place."""
-    feature_set = FEATURE_SETS[need]
+    feature_set = FEATURE_SETS.get(need)
+    if feature_set is None:  # which nobody has but who asked for it
+        return None
     images = paths.get(feature_set.dataset)
     if images is not None and holds_images(images):
         return images

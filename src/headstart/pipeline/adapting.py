@@ -123,6 +123,10 @@ class ClusterHeads:
         images = (as_rgb(scenes.open(row)) for row in samples.rows.tolist())
         return np.array([self.clusters.nearest(how.measured(image)) for image in images], np.int64)
 
+    def states(self, state: Any) -> Mapping[int, LinearHead]:
+        """The head of each cluster, to be saved."""
+        return self.heads
+
     def confusion(self, samples: CellSamples, classes: Any = None) -> Confusion:
         """Every image by the head of its own cluster."""
         nearest = self.nearest(samples)

@@ -138,6 +138,11 @@ class RunConfig(BaseModel):
 
     data: str = Field(description="digits, a .csv, .tsv, .parquet or .npz file, or a folder")
     test: str | None = Field(None, description="outside test samples that are not in the data")
+    source: str | None = Field(
+        None,
+        description="labelled scenes of the server: a drive of the data, other scenes, or drawn; "
+        "without test=… the test is the last test_fraction of each client; nothing is held_out",
+    )
     text: str | None = Field(None, description="the column of sentences in a .csv or .tsv file")
     extractor: str | None = Field(None, description="a network's name, or an .onnx file of images")
     weights: str | None = Field(None, description="its weight file, if not found by itself")
@@ -218,7 +223,9 @@ class RunConfig(BaseModel):
         """What a dense network begins with is other than of one that sees small images."""
         name = values.get("network") if isinstance(values, dict) else None
         if isinstance(name, str) and name in NETWORKS and NETWORKS[name].stride:
-            return {**_DENSE, **values}
+            values = {**_DENSE, **values}
+        if isinstance(values, dict) and values.get("source") is not None:
+            values = {**values, "held_out": 0.0}  # clients have no labels to be tested on
         return values
 
     @field_validator("pixels", mode="before")
@@ -275,6 +282,8 @@ class RunConfig(BaseModel):
             raise ValueError("augment: expected a network that trains on images; give network")
         if self.views is not None and self.network is not None:
             raise ValueError("views: expected an extractor that does not train, got network")
+        if self.inference is not None and not self.dense:
+            raise ValueError("inference: expected a dense network, which trains on masks")
         if self.matched and self.held_out:
             raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:

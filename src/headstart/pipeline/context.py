@@ -46,6 +46,10 @@ _MARGIN = 4.0  # a client's features may be larger than those of the test set
 DIAGNOSED = 500  # test samples that every client of a round evaluates
 
 
+def _scores_of(found: Confusion) -> Scores:
+    return Scores(found.classes, found.matrix)
+
+
 def unwatched(point: Point | Arrival) -> None:
     """Nobody writes metrics elsewhere."""
 
@@ -67,6 +71,8 @@ class ModelState:
     oll: bool = False
     closed_form: str | None = None  # the closed-form personalization, if one was said
     last: Job | None = None  # of the last training, whose objective clients go on with alone
+    clusters: Any = None  # LADD: heads or parameters by cluster, that tests look up
+    source_style: str = ""  # of the source that it began with
 
     def save(
         self,
@@ -153,6 +159,7 @@ class PipelineContext:
     config: RunConfig
     test: Samples  # the server's own
     shape: tuple[int, ...]  # of one sample
+    source: Any = None  # labelled scenes of the server: SceneSamples, or a CellSource
     extractor: dict[str, Any] | None = None  # what made features that stay as they are
     images: ImageRecord = field(default_factory=ImageRecord)
     progress: Progress = silent
@@ -176,7 +183,7 @@ class PipelineContext:
         default_factory=lambda: (None, {}), init=False, repr=False
     )
 
-    _scored: tuple[NDArray[Any], Scores] | None = field(default=None, init=False, repr=False)
+    _scored: tuple[Any, Scores] | None = field(default=None, init=False, repr=False)
 
     @functools.cached_property
     def meter(self) -> Meter:
@@ -193,6 +200,8 @@ class PipelineContext:
         """Those that clients train on; of scenes those of their masks, which are agreed on."""
         if isinstance(self.test, SceneSamples):
             return np.array(self.test.names)
+        if self.source is not None and isinstance(self.test, CellSamples):
+            return np.unique(np.array(self.test.data.names))
         return self.holdings.classes
 
     @property
@@ -260,6 +269,9 @@ class PipelineContext:
         if not len(self.test):
             return None
         if state.spec is None and isinstance(self.test, CellSamples):
+            if state.clusters is not None:
+                self._scored = state.clusters, _scores_of(state.clusters.confusion(self.test))
+                return self._scored[1].accuracy
             assert state.head is not None
             return self.scores(state.head).accuracy
         if state.spec is None:
@@ -297,9 +309,12 @@ class PipelineContext:
         diagnosis: Mapping[str, float] | None = None,
     ) -> None:
         """Add a point to the curve; `diagnosis`: what else is known of its round."""
-        told: dict[str, Any] = {"diagnosis": diagnosis or None, "pixels": self._of_pixels() or None}
-        told |= self.meter.costs(len(self.federation.clients))
-        self.curve.append(Point(phase, round_, accuracy, **told))
+        measured: dict[str, Any] = {
+            "diagnosis": diagnosis or None,
+            "pixels": self._of_pixels() or None,
+        }
+        measured |= self.meter.costs(len(self.federation.clients))
+        self.curve.append(Point(phase, round_, accuracy, **measured))
         self.watch(self.curve[-1])
 
     def _of_pixels(self) -> dict[str, float]:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from headstart.errors import DataError
 from headstart.federation.engines import open_federation
 from headstart.federation.grouped import Grouped
 from headstart.federation.protocol import ClientData, Federation
+from headstart.pipeline.adapting import CellSource
 from headstart.pipeline.augmenting import ImageRecord, augmented
 from headstart.pipeline.config import RunConfig, dump_config, make_config, parse_yaml
 from headstart.pipeline.context import PipelineContext
@@ -43,12 +44,14 @@ from headstart.pipeline.inputs import (
     Change,
     Extraction,
     Input,
+    extractor_of,
     holds_images,
     pixels_of,
     read,
     read_images,
 )
 from headstart.pipeline.private import masked_size, private_federation
+from headstart.pipeline.sourcing import scene_samples, separated
 from headstart.progress import Progress, silent
 from headstart.statistics.exact import bound_for
 
@@ -71,6 +74,7 @@ class Experiment:
     extractor: dict[str, Any] | None = None
     images: ImageRecord = field(default_factory=ImageRecord)
     own_test: bool = False  # whether the data themselves say what is test
+    source: SceneSet | None = None  # labelled, of the server
 
     def context(self, **how: Any) -> PipelineContext:
         """What the phases of a pipeline may see."""
@@ -79,10 +83,22 @@ class Experiment:
             self.config,
             self.test,
             self.test.shape,
+            self._source(),
             self.extractor,
             self.images,
             **how,
         )
+
+    def _source(self) -> Any:
+        """The source as a network sees it, or with the extractor that measures it."""
+        if self.source is None:
+            return None
+        if self.config.network:
+            return scene_samples(self.config, self.source)
+        assert self.extractor is not None
+        how = Extraction(self.config.extractor, self.config.weights, self.config.download)
+        network = extractor_of(self.extractor, replace(how, engine=self.config.engine))
+        return CellSource(self.source, network, self.config.exact)
 
     def digest(self) -> str:
         """SHA-256 of every client's samples: what an interrupted run must find again."""
@@ -161,6 +177,9 @@ def prepare(
     else:
         source = data or read_data(config.data, config, progress, change=change)
         whole = _with_outside(config, source, progress)
+    labelled: SceneSet | None = None
+    if config.source is not None:
+        whole, labelled = separated(config, whole)
     split = deal(config, whole)
     train, kept = split.train, split.kept
     if source is not None:  # the features of a network are known when it is
@@ -181,7 +200,8 @@ def prepare(
         opened(config, clients, test, in_memory=data is not None),
         None if source is None else source.extractor,
         images,
-        whole.test is not None,
+        whole.test is not None and labelled is None,
+        labelled,
     )
 
 
@@ -222,6 +242,8 @@ def check_sides(config: RunConfig, images: Labelled) -> None:
 
 def deal(config: RunConfig, data: Labelled) -> ClientSplit:
     """Split and partition."""
+    if config.source is not None and config.test is None:
+        return _deal_to_unlabelled(config, data)
     if data.test is None:
         data = data.with_test(config.test_fraction, config.splitting_seed)
     train, test = data.train_part(), data.test_part()
@@ -238,6 +260,21 @@ def deal(config: RunConfig, data: Labelled) -> ClientSplit:
     if not len(kept):
         raise DataError(f"minimum: expected clients with {minimum} samples or more, got none")
     return ClientSplit(data, train, test, kept, held)
+
+
+def _deal_to_unlabelled(config: RunConfig, data: Labelled) -> ClientSplit:
+    """Clients beside a labelled source: the last share of the frames of each is the test."""
+    whole = make_partition(config, data)
+    kept, tested = last_split(whole, config.test_fraction, max(config.minimum, 1))
+    trained, outside = (np.sort(np.concatenate(part.indices)) for part in (kept, tested))
+    mask = np.zeros(len(data), np.bool_)
+    mask[outside] = True
+    own = tuple(np.searchsorted(trained, index) for index in kept.indices)
+    empty = tuple(index[:0] for index in own)
+    marked: Labelled = replace(data, test=mask)  # type: ignore[type-var]  # a frozen dataclass
+    held = Partition(kept.names, empty)
+    train, test = marked.train_part(), marked.test_part()
+    return ClientSplit(marked, train, test, Partition(kept.names, own), held)
 
 
 def _shifted(config: RunConfig, images: ImageSet) -> ImageSet:

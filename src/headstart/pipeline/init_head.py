@@ -47,6 +47,8 @@ def run(
     resume: object = None,
 ) -> ModelState:
     """Return the model as it begins; the curve has its first point."""
+    if phase.name == "none" and context.source is not None and not context.config.network:
+        return ModelState()  # the source is the first to say something
     params = _network_params(context)
     state = _random(context, params) if phase.name == "none" else _solved(phase, context, params)
     context.point(number, 0, context.accuracy(state))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -324,6 +324,15 @@ def describe(how: Extraction, *, small: bool = False) -> dict[str, Any]:
     `small`: images are smaller than the network's input.
     """
     return _about(how, _reader(how, None) if how.text else _network(how, small))
+
+
+def describe_scenes(
+    how: Extraction, size: tuple[int, int], classes: Sequence[str]
+) -> tuple[dict[str, Any], int]:
+    """The same for scenes of this width and height, and how many cells an image has."""
+    network = cell_network(how, size)
+    about = {**_about(how, network), "cells": {"classes": list(classes)}}
+    return about, network.grid[0] * network.grid[1]
 
 
 def extractor_of(about: Mapping[str, Any], how: Extraction | None = None) -> Any:

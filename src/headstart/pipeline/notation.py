@@ -5,10 +5,11 @@
     pipeline = ( "OLL" "(" phases ")" | phase ) { "+" phase }
     phases   = phase { "+" phase }
     phase    = name [ "-" rounds ] [ "(" [ argument { "," argument } ] ")" ] [ "-" rounds ]
-    argument = part | method | key "=" value       a method (sgd, ditto) only in FP
+    argument = part | method | key "=" value       a method (sgd, ditto) only in FP, a style
+                                                   (fda, lab) only in Source
     part     = "φ" | "ψ" | "f"                     or extractor, head, model; phi, psi, m
     value    = number | "true" | "false" | word | quoted text
-    rounds   = integer [ "k" ]                     of FP: epochs
+    rounds   = integer [ "k" ]                     of FP and Source: epochs
 
 `HEAD-FT(algorithm, settings)` is the algorithm with `refit=HEAD(settings)`: the head's statistics
 follow the extractor that the algorithm moves. A pipeline is flat: OLL stands after the phases that
@@ -29,6 +30,7 @@ from headstart.pipeline.pipeline import Pipeline, disorder, started
 from headstart.registry import QUALIFIED, folded, not_loaded
 
 # What a client does alone: by gradient inside FP(…), or in closed form under its own name.
+SOURCES = {"plain": "source", "fda": "source", "lab": "source"}  # inside Source(…)
 PERSONAL = {"sgd": "full", "ditto": "full", "prior": "closed_form", "ridge": "closed_form"}
 
 # A + that touches a word is the word's where no phase can follow: "FedDr+ + FP", "FedDr+(f)".
@@ -59,7 +61,7 @@ def parse(
     """
     closed_forms = {name: kind for name, kind in personal.items() if kind == "closed_form"}
     methods = {name: kind for name, kind in personal.items() if kind == "full"}
-    reserved = {"none": "init", "oll": "closed_form", "FP": "full"}
+    reserved = {"none": "init", "oll": "closed_form", "FP": "full", "Source": "source"}
     names = _Names(closed_forms, algorithms, dict.fromkeys(heads, "init"), reserved)
     return _Parser(text, names, _Names(methods)).pipeline()
 
@@ -156,6 +158,8 @@ class _Parser:
             self.tokens.pop()
         if kind == "full":
             _, method = self.look_up(self.methods, str(arguments.pop("", "sgd")), at)
+        if kind == "source":
+            method = str(arguments.pop("", "plain"))
         self.add(at, kind, method, arguments)
 
     def count(self, word: str, at: int, kind: str, arguments: dict[str, Value]) -> None:
@@ -182,6 +186,9 @@ class _Parser:
             self.put(at, key, value, arguments)
         elif folded(word) in PARTS:
             self.put(at, "part", word, arguments)
+        elif kind == "source":
+            _, method = self.look_up(_Names(SOURCES), word, at)
+            self.put(at, "", method, arguments)
         elif kind == "full":
             _, method = self.look_up(self.methods, word, at)
             self.put(at, "", method, arguments)  # no key of a setting is empty
@@ -198,7 +205,8 @@ class _Parser:
 
     def put(self, at: int, key: str, value: Value, arguments: dict[str, Value]) -> None:
         if key in arguments:
-            expected = f"{key} once" if key else "one method in FP"
+            place = "style in Source" if value in SOURCES else "method in FP"
+            expected = f"{key} once" if key else f"one {place}"
             self.fail(at, f"expected {expected}, got {arguments[key]!r} and {value!r}")
         arguments[key] = value
 

@@ -30,7 +30,12 @@ Value = bool | int | float | str
 SYMBOLS = {"model": "f", "extractor": "φ", "head": "ψ"}
 _SPELLINGS = {"model": "f m model", "extractor": "φ phi varphi extractor", "head": "ψ psi head"}
 PARTS = {word: part for part, spellings in _SPELLINGS.items() for word in spellings.split()}
-_OWNERS = {"none": "init", "oll": "closed_form", "fp": ""}  # names that only one kind may have
+_OWNERS = {
+    "none": "init",
+    "oll": "closed_form",
+    "fp": "",
+    "source": "",
+}  # names that only one kind may have
 _SETTING = re.compile(r"[^\W\d]\w*")
 _BARE = re.compile(r"(?i)(?!(?:true|false)\Z)[^\W\d_][\w.-]*")  # a text that needs no quotes
 
@@ -212,11 +217,36 @@ class FineTune(Phase):
             inner = {"init": self.refit.name, **self.refit.settings}
         return {**super().arguments(), "refit": inner}
 
+    def _work(self) -> ModuleType:
+        if self.name == "ladd":  # a model per cluster of clients
+            return importlib.import_module("headstart.pipeline.ladd")
+        return super()._work()
+
     def __str__(self) -> str:
         if self.refit is None:
             return super().__str__()
         inside = [super().__str__(), *_inside(self.refit)]
         return f"{str(self.refit).partition('(')[0]}-FT({', '.join(inside)})"
+
+
+class PretrainAtSource(Phase):
+    """Labelled scenes of the server's own, as they are or in clients' styles (`fda`, `lab`).
+
+    A network trains on them; without one, a head is solved from their cells.
+    """
+
+    kind: ClassVar[str] = "source"
+    module: ClassVar[str] = "sourcing"
+    description: ClassVar[str] = "learning from a labelled source"
+    counts: ClassVar[str] = "epochs"
+
+    def __init__(
+        self, style: str = "plain", *, epochs: int | None = None, **settings: Value
+    ) -> None:
+        self._set(style, None, epochs, settings)
+
+    def __str__(self) -> str:
+        return self._written("Source", *([self.name] if self.name != "plain" else []))
 
 
 class PersonalizePartly(Phase):
@@ -276,7 +306,14 @@ class PersonalizeFully(Phase):
 
 KINDS: dict[str, type[Phase]] = {  # in the order of a pipeline
     kind.kind: kind
-    for kind in (InitHead, FineTune, PersonalizePartly, PersonalizeClosedForm, PersonalizeFully)
+    for kind in (
+        InitHead,
+        PretrainAtSource,
+        FineTune,
+        PersonalizePartly,
+        PersonalizeClosedForm,
+        PersonalizeFully,
+    )
 }
 
 

@@ -43,6 +43,9 @@ class Pipeline:
 
     def __str__(self) -> str:
         texts = [str(phase) for phase in self.phases]
+        kinds = [phase.kind for phase in self.phases[:2]]
+        if kinds == ["init", "source"] and texts[0] == "none" and self.oll is None:
+            del texts[0]  # which is where a source begins
         if self.oll is not None:
             texts[: self.oll + 1] = [f"OLL({' + '.join(texts[: self.oll])})"]
         return " + ".join(texts)

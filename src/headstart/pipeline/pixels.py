@@ -29,7 +29,7 @@ def check(context: PipelineContext, pipeline: Pipeline) -> None:
             f"closed form measures; say it alone, without network, on the cells of an extractor"
         )
     for phase in pipeline.phases[1:]:
-        if phase.kind != "train":
+        if phase.kind not in ("train", "source"):
             raise HeadstartError(
                 f"{phase}: expected training of the whole federation for {network}, "
                 f"got {phase.description}, which looks at a label per image"
@@ -54,7 +54,7 @@ def every(context: PipelineContext, state: ModelState) -> tuple[PixelScores, ...
     rows = []
     for inference in order:
         found = _both(context, job, state, inference)
-        rows += [_scores(test, inference, matrix) for test, matrix in found.items()]
+        rows += [PixelScores.of(test, inference, matrix) for test, matrix in found.items()]
     return tuple(rows)
 
 
@@ -69,7 +69,12 @@ def _both(
     names = tuple(context.classes.tolist())
     found = {}
     if len(context.test) and not _of_clients_alone(context, inference):
-        found[UNSEEN] = pixel_tests.tested(job, state.params, context.test, names, inference)
+        parts = [(state.params, context.test)]
+        if state.clusters is not None:
+            split = state.clusters.parts(context.test)
+            parts = [(state.clusters.params[cluster], own) for cluster, own in split.items()]
+        several = (pixel_tests.tested(job, *part, names, inference) for part in parts)
+        found[UNSEEN] = sum(several, Confusion.empty(names))
     if context.config.personal:
         arrays = (state.params, context.classes, names, inference)
         try:
@@ -83,12 +88,6 @@ def _of_clients_alone(context: PipelineContext, inference: str) -> bool:
     """By domain the server's own images have no statistics; named, they take those of whole."""
     named = context.config.inference == inference
     return inference in pixel_tests.BY_DOMAIN and context.config.personal and not named
-
-
-def _scores(test: str, inference: str, found: Confusion) -> PixelScores:
-    shown = found.matrix.sum(axis=1) > 0
-    iou = {str(n): float(v) for n, v in zip(found.classes[shown], found.iou[shown], strict=True)}
-    return PixelScores(test, inference, found.mean_iou, found.accuracy, iou)
 
 
 def described(context: PipelineContext, state: ModelState) -> dict[str, Any]:

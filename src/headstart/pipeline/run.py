@@ -27,7 +27,7 @@ from headstart.pipeline.events import RunEvents
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
-from headstart.pipeline.personalize import evaluate_personal, linear_head
+from headstart.pipeline.personalize import evaluate_cells, evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import check_private, public, with_budget
 from headstart.privacy.differential import Private
@@ -97,6 +97,7 @@ def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
         context.pixels = pixels.every(context, state)
     elif context.config.personal and context.personal is None:
         evaluate_personal(context, state)
+        evaluate_cells(context, state)
     return state
 
 
@@ -202,7 +203,7 @@ def compare(
         RunFolder(place).check_plugins()  # before their names are looked for
     parsed_pipelines = _different(pipelines)
     for pipeline in parsed_pipelines:
-        need_extras(pipeline, config)
+        need_extras(pipeline, _fitting(config, pipeline))
     numbers = range(config.seed, config.seed + _at_least_one(seeds))
     cells = list(_cells(parsed_pipelines, numbers, root))
     if len(parsed_pipelines) > 1 and (root / "config.yaml").exists():
@@ -210,20 +211,20 @@ def compare(
     held = _held_seeds(cells) if len(numbers) > 1 else {}
     experiments = Experiments(config, progress, data)
     for cell in cells:
-        experiment = experiments[cell.seed]
+        experiment = experiments[cell]
         check_pipeline(experiment.context(), cell.pipeline)
         place = cell.path.parent if held.get(cell.path.parent) == cell.seed else cell.path
-        RunFolder(place).check(configured(experiment, cell.pipeline), experiments.digest(cell.seed))
+        RunFolder(place).check(configured(experiment, cell.pipeline), experiments.digest(cell))
     for place, seed in held.items():
         _move_to_seed_folder(place, seed)
     results: dict[Pipeline, list[SeedResult]] = {pipeline: [] for pipeline in parsed_pipelines}
     reported = time.monotonic()
     for cell in cells:
         result = load_or_run(
-            experiments[cell.seed],
+            experiments[cell],
             cell.pipeline,
             cell.path,
-            experiments.digest(cell.seed),
+            experiments.digest(cell),
             progress,
         )
         results[cell.pipeline].append(result)
@@ -322,27 +323,37 @@ def _move_to_seed_folder(place: Path, seed: int) -> None:
             item.rename(inner / item.name)  # config.yaml last: until then the move is unfinished
 
 
+def _fitting(config: RunConfig, pipeline: Pipeline) -> RunConfig:
+    """A head alone is of the cells of an extractor, beside pipelines that train a dense network."""
+    if not config.dense or pipeline.trains:
+        return config
+    return config.model_copy(update={"network": None, "augment": None, "inference": None})
+
+
 class Experiments:
-    """The experiment of each seed, made when it is needed; one is kept."""
+    """The experiment of each cell, made when it is needed; those of one seed are kept."""
 
     def __init__(
         self, config: RunConfig, progress: Progress = silent, data: Input | None = None
     ) -> None:
         self.config, self.progress, self.data = config, progress, data
-        self._made: tuple[int, Experiment] | None = None
-        self._digests: dict[int, str] = {}
+        self._made: dict[tuple[int, str | None], Experiment] = {}
+        self._digests: dict[tuple[int, str | None], str] = {}
 
-    def __getitem__(self, seed: int) -> Experiment:
-        if self._made is None or self._made[0] != seed:
-            config = self.config.model_copy(update={"seed": seed})
-            self._made = seed, prepare(config, self.progress, self.data)
-        return self._made[1]
+    def __getitem__(self, cell: Cell) -> Experiment:
+        config = _fitting(self.config, cell.pipeline).model_copy(update={"seed": cell.seed})
+        key = cell.seed, config.network
+        if key not in self._made:
+            self._made = {held: made for held, made in self._made.items() if held[0] == cell.seed}
+            self._made[key] = prepare(config, self.progress, self.data)
+        return self._made[key]
 
-    def digest(self, seed: int) -> str:
+    def digest(self, cell: Cell) -> str:
         """SHA-256 of every client's samples."""
-        if seed not in self._digests:
-            self._digests[seed] = self[seed].digest()
-        return self._digests[seed]
+        key = cell.seed, _fitting(self.config, cell.pipeline).network
+        if key not in self._digests:
+            self._digests[key] = self[cell].digest()
+        return self._digests[key]
 
 
 def load_or_run(
@@ -431,6 +442,9 @@ def save(
 
             about = pixels.described(context, state)
         state.save(folder.path / "model.safetensors", context.images.plain(), about)
+    if state.clusters is not None:
+        for cluster, own in state.clusters.states(state).items():
+            own.save(folder.path / f"cluster-{cluster}.safetensors")
     folder.save_result(result)
 
 

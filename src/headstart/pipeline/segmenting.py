@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,6 +19,7 @@ from headstart.data.table import Columns
 from headstart.files import write_bytes
 from headstart.heads.linear import LinearHead
 from headstart.optional import require
+from headstart.pipeline.dense_models import DenseModel
 from headstart.pipeline.inputs import Extraction, extractor_of
 from headstart.progress import Progress, silent
 
@@ -58,21 +59,46 @@ def segment(
     """Write NNNN-NAME.png (ids in the order of classes.csv) and NNNN-NAME-overlay.png; how many."""
     about = head.provenance["extractor"]
     names: list[str] = about["cells"]["classes"]
-    images: Any = (
-        load_scenes(source, columns) if is_scenes(source) else load_images(source, columns)
-    )
+    images = _images(source, columns)
     network = extractor_of(about, Extraction(str(about["name"]), weights))
     ids = np.array([names.index(str(label)) for label in head.classes], np.uint8)
+
+    def masks() -> Iterator[NDArray[np.uint8]]:
+        for i in range(len(images)):
+            image = images.open(i)
+            cells = network(network.preprocess(image)[None]).reshape(-1, network.channels)
+            yield ids[guessed(head.scores(cells), network.grid, (image.height, image.width))]
+
+    return _written(images, names, masks(), out, progress)
+
+
+def segment_densely(
+    model: DenseModel, source: str, out: Path, columns: Columns, progress: Progress = silent
+) -> int:
+    """The same by a network that was trained on masks."""
+    images = _images(source, columns)
+    found = (mask.astype(np.uint8) for mask in model.masks(images))
+    return _written(images, model.names, found, out, progress)
+
+
+def _images(source: str, columns: Columns) -> Any:
+    return load_scenes(source, columns) if is_scenes(source) else load_images(source, columns)
+
+
+def _written(
+    images: Any,
+    names: Sequence[str],
+    masks: Iterator[NDArray[np.uint8]],
+    out: Path,
+    progress: Progress,
+) -> int:
     out.mkdir(parents=True, exist_ok=True)
     lines = ["id,name", *(f"{place},{name}" for place, name in enumerate(names))]
     write_bytes(out / "classes.csv", "\n".join([*lines, ""]).encode())
-    for i in range(len(images)):
-        image = images.open(i)
-        cells = network(network.preprocess(image)[None]).reshape(-1, network.channels)
-        mask = ids[guessed(head.scores(cells), network.grid, (image.height, image.width))]
+    for i, mask in enumerate(masks):
         stem = f"{i:04d}-{PurePosixPath(images.where(i)).stem.replace(':', '')}"
         write_bytes(out / f"{stem}.png", _png(mask))
-        colours = np.asarray(image.convert("RGB"), np.float64)
+        colours = np.asarray(images.open(i).convert("RGB"), np.float64)
         mixed = 0.5 * colours + 0.5 * palette(names)[mask]
         write_bytes(out / f"{stem}-overlay.png", _png(np.rint(mixed).astype(np.uint8)))
         progress("masks", i + 1, len(images))

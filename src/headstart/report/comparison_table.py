@@ -127,6 +127,22 @@ def _variant(model: str) -> Read:
     return _personal(lambda personal: personal.weighted(model), model)
 
 
+def _seen(run: SeedResult) -> float | None:
+    """mIoU on the clients' own test parts."""
+    found = run.pixel_scores("seen")
+    return None if found is None else found.mean_iou
+
+
+def _last(test: str) -> Read:
+    """The mean over the last evaluations of a training."""
+
+    def of(run: SeedResult) -> float | None:
+        found = run.last_evaluations(test)
+        return None if found is None or found.count < 2 else found.mean
+
+    return of
+
+
 SHARE, COUNT = Kind(format.percent, 0.01, ".1f"), Kind(format.count, 1, ".0f")
 BYTES, MEGABYTES = Kind(format.size, 1, ".0f"), Kind(format.size, 1e6)
 GIGAFLOPS, SECONDS = Kind(format.flops, 1e9), Kind(format.seconds, 1, ".1f")
@@ -134,6 +150,9 @@ MESSAGE, COSTS, FLOPS = "Bytes per client", "Bytes", "FLOPs per client"
 _TOP = (
     Column("mIoU %", "", "mIoU", SHARE, lambda run: run.mean_iou, max, True),
     Column("accuracy %", "", "accuracy", SHARE, lambda run: run.accuracy, max, True),
+    Column("mIoU, last rounds %", "Masks", "last evaluations", SHARE, _last("unseen"), max),
+    Column("seen mIoU %", "Masks", "seen", SHARE, _seen, max, True),
+    Column("seen mIoU, last rounds %", "Masks", "seen, last", SHARE, _last("seen"), max),
     Column("balanced %", "", "balanced", SHARE, lambda run: run.balanced_accuracy, max),
     Column("pooled %", "", "pooled", SHARE, _pooled),
     *(Column(f"{c} %", "Test images with more", c, SHARE, _domain(c), max) for c in CHANNELS),

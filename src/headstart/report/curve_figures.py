@@ -202,6 +202,24 @@ def accuracy_by_epoch(figure: Figure, entries: Sequence[Entry]) -> str:
     return f"Accuracy of local fine-tuning after each epoch: {parts}" if made else ""
 
 
+@drawn(height=3.9)
+def mean_iou_by_round(figure: Figure, entries: Sequence[Entry]) -> str:
+    """Dense networks on masks: what no client has, and what clients have held back."""
+
+    def read(key: str) -> Callable[[SeedResult], dict[int, float]]:
+        return lambda run: {
+            p.round: p.pixels[key] for p in run.curve if p.pixels and key in p.pixels
+        }
+
+    tests = {"unseen": "mean_iou", "seen by clients": "seen_mean_iou"}
+    reads = {heading: read(key) for heading, key in tests.items()}
+    panels = {h: r for h, r in reads.items() if any(len(r(entry.first)) > 1 for entry in entries)}
+    made = _side_by_side(figure, entries, panels, "round", "mIoU")
+    for axes in made:
+        axis.percents(axes.yaxis)
+    return f"mIoU of each pipeline by round: {' and '.join(panels)}" if made else ""
+
+
 # -- features and the head -------------------------------------------------------------------------
 
 
@@ -233,7 +251,7 @@ def _side_by_side(
     shown = [entry for entry in entries if any(read(entry.first) for read in reads)]
     if not shown:
         return []
-    made: Any = figure.subplots(1, len(panels), sharey=True)
+    made: Any = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
     for axes, (heading, read) in zip(made, panels.items(), strict=True):
         for entry in shown:
             rows = mean_series(entry.result, read)

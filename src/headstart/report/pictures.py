@@ -30,7 +30,7 @@ def pictures(entries: Sequence[Entry]) -> Pictures | None:
             if paths and (folder / "legend.json").exists():
                 strips = [
                     (
-                        path.stem,
+                        path.stem[5:],
                         "data:image/jpeg;base64," + base64.b64encode(path.read_bytes()).decode(),
                     )
                     for path in paths

@@ -13,7 +13,7 @@ from headstart.report.comparison_metrics import Entry, OwnModel, Read, paired
 from headstart.report.comparison_table import Cell, Table
 from headstart.report.figures import CELLS, COLUMNS, LINES, group
 from headstart.report.format import MISSING, count, name, percent, plain, points, written
-from headstart.results import Confusion, Estimate, SeedResult
+from headstart.results import Confusion, Estimate, LastEvaluations, SeedResult
 
 _SPREAD = ("mean", "std", "min", "max")
 
@@ -25,6 +25,7 @@ def _texts(*values: str) -> list[Cell]:
 def paired_table(entries: Sequence[Entry]) -> Table | None:
     """Every pipeline against the first, seed by seed."""
     reads: dict[str, Read] = {
+        "mIoU": lambda run: run.mean_iou,
         "Accuracy": lambda run: run.accuracy,
         "Personal accuracy": lambda run: run.personal_accuracy,
     }
@@ -84,6 +85,50 @@ def ridge_table(entries: Sequence[Entry]) -> Table | None:
             rows.append((entry.label, _texts(*map(plain, values))))
     header = ["λ of the lowest score", "λ used", "lowest score", "degrees of freedom there"]
     return Table("Pipeline", header, rows) if rows else None
+
+
+class PixelTable(NamedTuple):
+    """Tests of dense networks on masks, and which evaluations the means of their curves are of."""
+
+    table: Table
+    last: list[tuple[str, str]]
+
+
+def pixel_table(entries: Sequence[Entry]) -> PixelTable | None:
+    """Each pipeline by each statistics that it was tested with, on what is seen and is not."""
+    rows: list[tuple[str, list[Cell]]] = []
+    last: list[tuple[str, str]] = []
+    for entry in entries:
+        for inference in dict.fromkeys(row.inference for row in entry.first.pixels):
+            cells = []
+            for test in ("unseen", "seen"):
+                values = [_pixel(entry, test, inference, key) for key in ("mean_iou", "accuracy")]
+                cells += [Cell(written(value, percent)) for value in values]
+            rows.append((f"{entry.label}: {inference}", cells))
+        for test in ("unseen", "seen"):
+            told = entry.first.last_evaluations(test)
+            if told is not None and entry.first.pixels:
+                seed = f", seed {entry.first.seed}" if len(entry.result.runs) > 1 else ""
+                last.append((f"{entry.label}, {test}{seed}", _over_last(told)))
+    groups = [("Unseen", 2), ("Seen by clients", 2)]
+    header = ["mIoU", "pixel accuracy"] * 2
+    return (
+        PixelTable(Table("Statistics of batch norm", header, rows, groups), last) if rows else None
+    )
+
+
+def _pixel(entry: Entry, test: str, inference: str, key: str) -> Estimate | None:
+    def read(run: SeedResult) -> float | None:
+        found = run.pixel_scores(test, inference)
+        return None if found is None else float(getattr(found, key))
+
+    return entry.result.over_seeds(read)
+
+
+def _over_last(found: LastEvaluations) -> str:
+    rounds = f"rounds {found.first} to {found.last}" if found.count > 1 else f"round {found.last}"
+    many = f"{found.count} evaluations, {rounds}" if found.count > 1 else rounds
+    return f"{percent(found.mean)} ± {percent(found.deviation)} ({many})"
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ def files(entries: Sequence[Entry]) -> dict[str, str]:
         "curves.csv": _lines(curve_rows(runs)),
         "clients.csv": _lines(client_rows(runs)),
         "arrivals.csv": _lines(_arrivals(runs)),
+        "masks.csv": _lines(_masks(runs)),
     }
     return {name: as_csv(lines) if len(lines) > 1 else "" for name, lines in tables.items()}
 
@@ -57,6 +58,23 @@ def _arrivals(runs: Sequence[SeedResult]) -> list[Row]:
         {"pipeline": run.pipeline, "seed": run.seed, **asdict(arrival)}
         for run in runs
         for arrival in (run.head.arrivals if run.head else ())
+    ]
+
+
+def _masks(runs: Sequence[SeedResult]) -> list[Row]:
+    """Of dense networks: each test by each statistics, and the IoU of every class."""
+    return [
+        {
+            "pipeline": run.pipeline,
+            "seed": run.seed,
+            "test": row.test,
+            "inference": row.inference,
+            "mean_iou": row.mean_iou,
+            "accuracy": row.accuracy,
+            **{f"iou {name}": value for name, value in row.iou.items()},
+        }
+        for run in runs
+        for row in run.pixels
     ]
 
 

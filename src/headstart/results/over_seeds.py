@@ -117,6 +117,11 @@ class RunResult:
         return self.over_seeds(lambda run: run.accuracy)
 
     @property
+    def mean_iou(self) -> Estimate | None:
+        """Of scenes: over the classes of all test pixels."""
+        return self.over_seeds(lambda run: run.mean_iou)
+
+    @property
     def personal_accuracy(self) -> Estimate | None:
         """Of the clients' own models on their own test parts, weighted by test samples."""
         return self.over_seeds(lambda run: run.personal_accuracy)

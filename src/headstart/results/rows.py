@@ -19,6 +19,7 @@ def seed_rows(runs: Iterable[SeedResult]) -> list[Row]:
             "seed": run.seed,
             "accuracy": run.accuracy,
             "balanced_accuracy": run.balanced_accuracy,
+            "mean_iou": run.mean_iou,
             "personal_before": run.personal.weighted("global") if run.personal else None,
             "personal_after": run.personal_accuracy,
             "bytes_up": run.curve[-1].up,

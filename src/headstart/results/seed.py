@@ -68,6 +68,11 @@ class SeedResult:
         end = in_a_line(self.accuracy, self.personal_accuracy)
         return f"<SeedResult {self.pipeline}, seed {self.seed}: {end}>"
 
+    def pixel_scores(self, test: str, inference: str | None = None) -> PixelScores | None:
+        """Of a dense network; without an inference, by the one that its curve is of."""
+        rows = (row for row in self.pixels if row.test == test)
+        return next((row for row in rows if inference in (None, row.inference)), None)
+
     @property
     def personal_accuracy(self) -> float | None:
         """Of the models the pipeline ends with, on the clients' own test parts."""

@@ -24,6 +24,8 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from headstart import heads, threads
+from headstart.data.cells import CellSamples
+from headstart.data.samples import units
 from headstart.deploy import agreement
 from headstart.deploy.admission import UploadRejected, check_small_client
 from headstart.deploy.flower.budget import KINDS, charged, content, jobs_of, mark, network_of
@@ -290,7 +292,7 @@ def may_send(
     shows = kind.discloses
     if not shows or step.silent or protected:
         return
-    tested = 0 if client.test is None else len(client.test)
+    tested = 0 if client.test is None else units(client.test)
     if kind.tests and 0 < tested < FEWEST and not node.small:
         raise UploadRejected(
             "small",
@@ -305,6 +307,7 @@ def may_send(
         send_anyway=node.small,
         shows="" if "head" in asked else shows,
         advice=_ADVICE,
+        images=units(client.samples) if isinstance(client.samples, CellSamples) else None,
     )
     for leak in shown:
         log.warning("headstart: what is sent shows %s", leak.text)

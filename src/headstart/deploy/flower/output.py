@@ -20,7 +20,7 @@ from headstart.data.datasets import Dataset
 from headstart.deploy.ledger import Ledger
 from headstart.deploy.nodes import ClientFailure
 from headstart.errors import HeadstartError, SolveError
-from headstart.evaluate import scores
+from headstart.evaluate import tested
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.folder import RunFolder
 from headstart.results import Arrival, ClientSummary, DataSummary, Failure, SplitSummary
@@ -69,7 +69,7 @@ class Output:
             model.provenance["extractor"] = None if extractor is None else dict(extractor)
             ledger.save_model(model, self.model_path)
             if test is not None:
-                accuracy = scores(model, test.features, test.labels).accuracy
+                accuracy = tested(model, test.samples).accuracy
         sent = sum(entry.size for entry in ledger.entries())
         # A later run of the same size, or a smaller one after a forgetting, takes their place.
         self.arrivals[:] = [before for before in self.arrivals if before.clients < clients]

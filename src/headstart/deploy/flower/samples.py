@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from headstart import __version__
+from headstart.data.cells import CellSamples, CellSet
 from headstart.data.datasets import DATASETS, Dataset
 from headstart.data.feature_cache import SETTLED
-from headstart.data.partition import natural, personal_split
+from headstart.data.partition import last_split, natural, personal_split
 from headstart.data.samples import ArraySamples
 from headstart.deploy.flower.budget import KINDS
 from headstart.deploy.flower.settings import FLOORS, NodeSettings
@@ -56,6 +57,7 @@ def load_samples(node: NodeSettings) -> Samples:
         # A file that changed a moment ago may change again within the clock's resolution.
         settled = time.time_ns() - max((max(times) for *_, times in stamps), default=0) >= SETTLED
         ours = all(place != str(path.absolute()) for place, *_ in stamps)
+        ours &= not isinstance(found.client.samples, CellSamples)  # the extraction's cache has them
         if settled and ours and list(_stamps(node)) == stamps:
             _keep(path, key, found)
     return found
@@ -169,5 +171,8 @@ def _parts(own: Dataset, node: NodeSettings) -> tuple[Dataset, Dataset | None]:
     if not node.held_out:
         return own, None
     whole = natural(np.full(len(own), node.client))
-    kept, held = personal_split(whole, own.labels, node.held_out, 1, node.seed)
+    if isinstance(own, CellSet):  # neighbours of a frame are much like it
+        kept, held = last_split(whole, node.held_out, 1)
+    else:
+        kept, held = personal_split(whole, own.labels, node.held_out, 1, node.seed)
     return own.subset(kept.indices[0]), own.subset(held.indices[0])

@@ -50,12 +50,19 @@ from headstart.federation.recorded import Recorded
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.config import RunConfig, make_config, parsed
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.pipeline.inputs import Extraction, describe, holds_images, holds_text, read
+from headstart.pipeline.inputs import (
+    Extraction,
+    describe,
+    describe_scenes,
+    holds_images,
+    holds_text,
+    read,
+)
 from headstart.pipeline.outcome import ridge_path, seed_result
 from headstart.pipeline.phases import InitHead
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import public
-from headstart.pipeline.run import run_pipeline, save
+from headstart.pipeline.run import picture, run_pipeline, save
 from headstart.registry import load_plugin, plugins
 from headstart.report import write_report
 from headstart.results import Point, RunResult, SeedResult
@@ -111,20 +118,21 @@ def serve(grid: Grid, settings: ServerSettings, run: str = "", poll: float = 0.5
 def opened(settings: ServerSettings, init: InitHead) -> Ledger:
     """The ledger at its place, or a new one; another agreement than its own is refused."""
     head = heads.make(init.name, dict(init.settings))
+    extractor, cells = agreed_extractor(settings)
     contract = Contract(
         round=settings.round,
         step=dict(steps.measure(head, exact=settings.exact, bound=settings.bound).params),
         dimension=settings.dimension,
-        caps=dict(settings.caps),
-        samples=settings.samples,
+        caps={client: cap * cells for client, cap in settings.caps.items()},
+        samples=settings.samples * cells,
         classes=settings.classes,
         largest=None if settings.exact else settings.bound,
-        norm=settings.norm or known_norm(settings.extractor),
+        norm=settings.norm or (None if settings.scenes else known_norm(settings.extractor)),
         plugins={plugin.path.name: plugin.sha256 for plugin in plugins()},
         labels=settings.labels,
         class_list=agreed_classes(settings),
         new_classes=settings.new_classes,
-        extractor=agreed_extractor(settings),
+        extractor=extractor,
     )
     path = Path(settings.ledger).expanduser()
     if not is_ledger(path):
@@ -165,18 +173,29 @@ def agreed_classes(settings: ServerSettings) -> tuple[int | str, ...]:
         ) from None
 
 
-def agreed_extractor(settings: ServerSettings) -> dict[str, Any] | None:
-    """What is to make everybody's features, as this server makes it; None: they are as they are."""
+def agreed_extractor(settings: ServerSettings) -> tuple[dict[str, Any] | None, int]:
+    """What is to make everybody's features, as this server makes it, and how many rows of a sample.
+
+    None: they are as they are.
+    """
     if not (settings.extractor or settings.text):
-        return None
+        if settings.scenes:
+            raise HeadstartError("run: scenes: expected an extractor of their cells, got none")
+        return None, 1
     how = Extraction(
         settings.extractor or None,
         settings.weights or None,
         text=settings.text or None,
         views=settings.views or None,
     )
+    if settings.scenes:
+        classes = [str(name) for name in agreed_classes(settings)]
+        if not classes:
+            raise HeadstartError("run: scenes: expected the agreed classes (class-list), got none")
+        return describe_scenes(how, settings.scene_size, classes)
     about = describe(how, small=settings.small_images)
-    return {**about, "name": Path(about["name"]).name}  # where it lies here is nobody's agreement
+    # where it lies here is nobody's agreement
+    return {**about, "name": Path(about["name"]).name}, 1
 
 
 class Server:
@@ -418,6 +437,7 @@ class Server:
     ) -> SeedResult:
         """Model, results and report; a checkpoint is no longer needed."""
         total = "" if self.plan else self.ledger.total().digest()
+        picture(self.output.folder, state, context)
         save(self.output.folder, result, state, context)
         digest = hashlib.sha256(self.output.model_path.read_bytes()).hexdigest()
         if self.plan is None:

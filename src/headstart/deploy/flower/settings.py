@@ -92,6 +92,8 @@ class ServerSettings(OfTables):
     extractor  the agreed network, by its name or its file on the server (none: samples are
                features as they are); weights, text, views: as in `headstart fit`
     small_images  whether images are smaller than what the network takes, and so are not cropped
+    scenes     width and height of images with masks, as in 480x360: rows are features of their
+               cells, `samples` and `caps` count images (none: a row for each image)
     personal   also ask every client how the head does at home
     cohort     clients a round of training; evaluate_every: rounds
     secure     only sums of groups are seen (docs/secure.md); it needs a class_list
@@ -128,6 +130,7 @@ class ServerSettings(OfTables):
     text: str = ""
     views: str = ""
     small_images: bool = False
+    scenes: str = ""
     personal: bool = False
     cohort: int = 10
     evaluate_every: int = 1
@@ -136,6 +139,16 @@ class ServerSettings(OfTables):
     group_size: int = 0
     peers: str = ""
     private: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def scene_size(self) -> tuple[int, int]:
+        """Width and height of images with masks."""
+        width, _, height = self.scenes.partition("x")
+        if not (width.isdigit() and height.isdigit() and int(width) and int(height)):
+            raise HeadstartError(
+                f"run: scenes: expected width and height, as in 480x360, got {self.scenes!r}"
+            )
+        return int(width), int(height)
 
     def __post_init__(self) -> None:
         for name in ("dimension", "wanted", "cohort", "evaluate_every"):

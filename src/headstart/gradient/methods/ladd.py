@@ -1,10 +1,10 @@
 """LADD (Shenaj et al. 2023): clients without labels learn from a teacher and stay near the source.
 
 The objective is `pixel_losses.SelfTraining`: cross-entropy on the teacher's pseudo-labels and
-`source`·distillation from the model of the labelled source. Alone this is FedAvg whose teacher is
+`kd`·distillation from the model of the labelled source. Alone this is FedAvg whose teacher is
 the received model; `gradient.clustered` sends each cluster its own model and averaged teacher.
 
-With `source` = 0 and one cluster it is FedAvg with self-training, the papers' baseline.
+With `kd` = 0 and one cluster it is FedAvg with self-training, the papers' baseline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headstart.heads.base import flag, number
 
 
 def ladd(
-    source: float = 1.0,
+    kd: float = 1.0,
     entropy: float = 0.0,
     teacher: float = 0.0,
     sure: float = 0.9,
@@ -23,14 +23,14 @@ def ladd(
     tau: float = 2.0,
     printed: bool = False,
 ) -> Recipe:
-    for name, weight in (("source", source), ("entropy", entropy), ("teacher", teacher)):
+    for name, weight in (("kd", kd), ("entropy", entropy), ("teacher", teacher)):
         number(name, weight)
     number("tau", tau, strict=True)
     share("sure", sure)
     share("top", top)
     flag("printed", printed)
     settings = {
-        "source": source,
+        "source": kd,
         "entropy": entropy,
         "teacher": teacher,
         "sure": sure,

@@ -68,7 +68,7 @@ function takeReport(message) {
 // -- the page --------------------------------------------------------------------------------------
 
 function newCard(kind) {
-  // Runs stand before ledgers, whichever is told first.
+  // Runs stand before ledgers, whichever is sent first.
   const card = byId("view").content.firstElementChild.cloneNode(true), all = byId("views");
   card.classList.toggle("ledger", kind === "ledger");
   all.insertBefore(card, kind === "ledger" ? null : all.querySelector(".ledger"));
