@@ -46,11 +46,11 @@ $(VENV)/.docs: $(VENV)/.all
 	@touch $@
 
 docs: $(VENV)/.docs ## the documentation site, tutorials run, links checked: site/index.html
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html; with its search: $(BIN)/python -m http.server -b 127.0.0.1 -d site"
 
 test-docs: $(VENV)/.docs ## every tutorial as a notebook, every block of the pages, the site with every link
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_tutorials.py -m "long or not long"
-	$(BIN)/mkdocs build --strict --quiet
 
 dist: $(BIN)/python ## the wheel and the source archive, built twice to the same bytes, checked by twine
 	$(PYTHON) -m venv $(VENV)-dist

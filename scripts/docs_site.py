@@ -53,6 +53,8 @@ def _from_root(text: str) -> str:
 
     def moved(link: re.Match[str]) -> str:
         target = link[2].removeprefix("docs/")
+        if target.startswith("tutorials/"):
+            target = target.replace(".py", ".md")
         return link[1] + OUTSIDE.get(target, target)
 
     return _LINK.sub(moved, text)

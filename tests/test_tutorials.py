@@ -72,5 +72,9 @@ def test_the_site_is_whole_and_takes_nothing_from_elsewhere(tmp_path):
     assert len(pages) > 40
     elsewhere = r"(?:https?:)?//"
     loads = re.compile(rf'<(?:script|img|iframe)[^>]*src="{elsewhere}|<link[^>]*href="{elsewhere}')
+    home = (tmp_path / "index.html").read_text(encoding="utf-8")
+    for name in [f"tutorials/{source.stem}.html" for source in SOURCES]:
+        assert f'href="{name}"' in home
+    assert not re.search(r'href="[^"]+\.(py|md)"', home)
     for page in pages:
         assert not loads.search(page.read_text(encoding="utf-8")), page.name

@@ -93,6 +93,7 @@ def test_matrices_are_those_of_pooled_images(scenes, fedavg):
     assert row.mean_iou == pytest.approx((matrix.diagonal() / union).mean())
     assert row.accuracy == result.accuracy == matrix.trace() / matrix.sum()
     assert result.mean_iou == row.mean_iou
+    assert result.data.classes == NAMES
     assert result.confusion.matrix == tuple(map(tuple, matrix.tolist()))
 
 
@@ -242,11 +243,13 @@ def test_a_network_stands_beside_a_head_alone(compared):
         "bisenetv2_quarter",
         None,
     ]
-    assert head.mean_iou is not None
+    tests = {(row.test, row.inference): row for row in head.runs[0].pixels}
+    assert set(tests) == {("unseen", "frozen"), ("seen", "frozen")}
+    assert tests["unseen", "frozen"].mean_iou == head.mean_iou
     assert {found.runs[0].data.test for found in (first, second, head)} == {4}
     assert first.runs[0].split.clients == head.runs[0].split.clients
     rows = (place / "masks.csv").read_text().splitlines()
-    assert len(rows) == 1 + len(first.runs[0].pixels) + len(second.runs[0].pixels)
+    assert len(rows) == 1 + sum(len(found.runs[0].pixels) for found in (first, second, head))
     page = (place / "report.html").read_text(encoding="utf-8")
     assert "by-domain-measured" in page
     assert "mIoU over the last evaluations" in page

@@ -176,7 +176,7 @@ def test_fit_corrects_class_means_and_takes_classes_from_a_file(tmp_path):
     words += ["--classes", str(classes), "-s", "private.residual=true"]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
-    assert "Head: fedncm" in done.output
+    assert "the head for it: fedncm" in " ".join(done.output.split())
     run = RunFolder(tmp_path / "run").result()
     assert (run.privacy.classes, run.privacy.messages) == (12, 3)
     for text, said in ((b"", "classes: expected one per line"), (b"\xff", "expected a text file")):
@@ -185,6 +185,17 @@ def test_fit_corrects_class_means_and_takes_classes_from_a_file(tmp_path):
             PrivacyOptions(epsilon=1.0, classes=classes).put({})
     with pytest.raises(HeadstartError, match="classes: cannot read"):
         PrivacyOptions(epsilon=1.0, classes=tmp_path / "none").put({})
+
+
+@pytest.mark.parametrize("head", ["fed3r", "fedncm"])
+def test_what_to_expect_is_said_before_a_run_per_client(tmp_path, head):
+    words = ["fit", "--data", "digits", "--clients", "100", "--epsilon", "1", "--unit", "client"]
+    done = CliRunner().invoke(app, [*words, "--head", head, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    plan = prepare(configured({"epsilon": 1, "unit": "client"})).federation.plan
+    signal = plan.signal(64, 100)
+    said = f"Signal: a class's sum stands {signal:.2g} times above its noise"
+    assert " ".join(done.output.split()).startswith(said)
 
 
 def test_the_budget_is_told(tmp_path):
@@ -266,6 +277,6 @@ def test_fit_takes_the_head_that_noise_leaves_the_better_one(tmp_path, epsilon, 
     words = ["fit", "--data", "digits", "--clients", "5", "--epsilon", str(epsilon)]
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
-    assert f"Head: {head}, by signal" in done.output
+    assert f"times above its noise; the head for it: {head}" in " ".join(done.output.split())
     assert f"ε = {epsilon} at δ = 1e-05" in done.output
     assert RunFolder(tmp_path / "run").result().head.name == head

@@ -66,6 +66,8 @@ LIES = {
     "dimension": narrow,
     "classes": fewer,
     "direction": lambda a: replace(a, direction=np.ones(a.dimension)),
+    "projection": lambda a: replace(a, projection=np.ones((3, a.dimension))),
+    "correction": lambda a: replace(a, correction=np.ones((len(a.classes), a.dimension))),
     "variance": lambda a: replace(a, variances={p: v * 1e-3 for p, v in a.variances.items()}),
     "large": lambda a: with_table(a, "sums", 2**62),
     "larger than the plan": lambda a: with_table(a, "counts", 2**40),

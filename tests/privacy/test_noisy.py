@@ -35,6 +35,9 @@ def test_noisy_sums_add_and_do_not_subtract():
         ({"variances": np.array([1.0, 1.0, -1.0])}, "shape"),
         ({"counts": np.zeros(9, np.int64)}, "shape"),
         ({"direction": np.full(64, np.nan)}, "nonfinite"),
+        ({"projection": np.zeros((70, 63))}, "shape"),
+        ({"correction": np.zeros((9, 64))}, "shape"),
+        ({"correction": np.full((10, 64), np.inf)}, "nonfinite"),
         ({"more": np.zeros(1)}, "arrays"),
     ],
 )

@@ -1,11 +1,14 @@
 """What a plan takes from public data: a mean, a projection; and what images are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import headstart as hs
 from headstart import HeadstartError
 from headstart.data.samples import ArraySamples
+from headstart.errors import StepRefusedError
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
@@ -14,6 +17,7 @@ from headstart.privacy.masked import Masked
 from headstart.privacy.plan import PrivacyPlan
 from headstart.privacy.sensitivity import unit_rows
 from headstart.privacy.statement import Statement
+from headstart.privacy.unit_sums import unit_sums
 
 from .private_runs import FED3R, NCM, TRUSTS, X, Y, planned, private
 
@@ -110,6 +114,24 @@ def test_an_image_is_hidden_whole(trust, head):
     ):
         assert piece in said
     assert release.sigma("counts") > 12 / plan.mu  # all samples of an image are counted
+
+
+@pytest.mark.parametrize("change", ["larger", "other rows", "none", "only"])
+@pytest.mark.parametrize("trust", ["client", "secure-sum"])
+def test_a_server_that_lets_images_count_for_more_is_refused(trust, change):
+    """The noise by which images are shortened is the noise that is added."""
+    plan = PrivacyPlan(8.0, 1e-5, range(10), 100, unit="image", trust=trust, rows=12)
+    noise = plan.noise("sums", 8)
+    image = {
+        "larger": replace(noise, variances={k: 9 * v for k, v in noise.variances.items()}),
+        "other rows": replace(noise, rows=13),
+        "none": None,
+        "only": noise,
+    }[change]
+    asked = replace(noise, rows=None) if change == "only" else noise
+    inner = Masked(pictures(), 8, range(10)) if trust == "secure-sum" else pictures()
+    with pytest.raises(StepRefusedError, match="image: expected the noise that is added"):
+        inner.total(unit_sums("sums", range(10), asked, {"samples": 1200}, image))
 
 
 def test_images_larger_than_planned_are_refused():

@@ -167,6 +167,16 @@ def test_a_row_that_is_no_number_counts_and_moves_nothing_else(bad):
     assert moved(np.zeros((0, 2)), [], z[1:2], [0], True, Noise.plan(1.0, SHARES)) <= 1
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e200, 1e308, np.inf, np.nan])
+def test_whatever_direction_is_sent_a_row_is_no_longer_than_one(scale):
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        found = unit_rows(rng.normal(size=(20, 5)) * 1e100, rng.normal(size=5) * scale)
+    whole = np.rint(found * LEVELS)
+    assert np.isfinite(whole).all()
+    assert (whole**2).sum(axis=1).max() <= LEVELS**2
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 30), d=st.integers(1, 40))
 def test_a_row_is_what_it_is_alone(seed, n, d):

@@ -150,18 +150,17 @@ def fit(
     if "pipeline" in config.model_fields_set:
         raise HeadstartError("pipeline: expected none, for `headstart run` runs pipelines")
     ridge = ridge if ridge is not None or config.private else "gcv"
+    usual = "fed3r" if config.private is None else _expected(config)
     settings: dict[str, Any] = {} if ridge is None else {"ridge": _number(ridge)}
     pipelines = [
         Pipeline(InitHead(name, **(settings if name in {"fed3r", "fed3r-rf"} else {})))
-        for name in head or [_usual_head(config)]
+        for name in head or [usual]
     ]
     return _run(pipelines, config, output, Path(config.data).stem, seeds, watch)
 
 
-def _usual_head(config: Any) -> str:
-    """Fed3R; of a private fit the head that noise leaves the better one, by a rule of thumb."""
-    if config.private is None:
-        return "fed3r"
+def _expected(config: Any) -> str:
+    """The head that noise leaves the better one, by a rule of thumb; what to expect is said."""
     from headstart.pipeline.experiment import prepare
     from headstart.privacy.differential import Private
 
@@ -170,7 +169,8 @@ def _usual_head(config: Any) -> str:
     plan, clients = experiment.federation.plan, len(experiment.clients)
     dimension = experiment.context().dimension
     name = plan.better_head(dimension, clients)
-    say(f"Head: {name}, by signal {plan.signal(dimension, clients):.2g}")
+    signal = plan.signal(dimension, clients)
+    say(f"Signal: a class's sum stands {signal:.2g} times above its noise; the head for it: {name}")
     return name
 
 

@@ -15,6 +15,7 @@ from headstart.costs import formula_bytes
 from headstart.data.cells import CellSamples, CellSet
 from headstart.data.samples import Samples, units
 from headstart.data.scene_samples import SceneSamples
+from headstart.data.scenes import SceneSet
 from headstart.evaluate import Scores, scores, tested
 from headstart.federation.disclosure import FEWEST, would_refuse
 from headstart.federation.judging import measured
@@ -175,8 +176,15 @@ def data_summary(experiment: Experiment, digest: str) -> DataSummary:
 
 
 def class_counts(experiment: Experiment) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the classes, and how many samples of each a client has; of scenes, cells."""
+    """Return the classes, and how many samples of each a client has.
+
+    Of scenes cells; of those that a network trains on, images by the class of most of their pixels.
+    """
     train, partition = experiment.train, experiment.partition
+    if isinstance(train, SceneSet):
+        names = np.array(train.names)
+        rows = [(train.labels[own, None] == names).sum(axis=0) for own in partition.indices]
+        return names, np.stack(rows).astype(np.int64)
     if not isinstance(train, CellSet):
         return partition.counts(train.labels)
     dealt, places = train.dealt(partition)

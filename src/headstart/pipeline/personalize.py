@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headstart.data.cells import CellSamples
 from headstart.errors import HeadstartError, NoAnswerError, StepRefusedError
 from headstart.evaluate import PERSONAL
 from headstart.federation import steps
 from headstart.federation.protocol import tallies
 from headstart.heads.linear import LinearHead
 from headstart.pipeline.context import ModelState, PipelineContext
-from headstart.results import PersonalScores
+from headstart.results import PersonalScores, PixelScores
+from headstart.statistics.confusion import Confusion
 
 if TYPE_CHECKING:
     from headstart.pipeline.phases import Phase
@@ -96,6 +98,22 @@ def evaluate_personal(context: PipelineContext, state: ModelState) -> None:
         context.note(f"No personal accuracy: {error}.")
     except StepRefusedError:
         context.note("No personal accuracy: answers of single clients are not seen here.")
+
+
+def evaluate_cells(context: PipelineContext, state: ModelState) -> None:
+    """A head on every pixel of masks, the server's and those that clients have held back."""
+    head = state.head
+    if not isinstance(context.test, CellSamples) or head is None or state.spec is not None:
+        return
+    unseen = context.scores(head)
+    found = {"unseen": Confusion(unseen.classes, unseen.confusion)}
+    names = np.unique(np.array(context.test.data.names))
+    try:
+        answer = context.federation.total(steps.confusion(names), steps.with_head(head))
+        found["seen"] = Confusion.received(answer.statistic, names)
+    except (NoAnswerError, StepRefusedError):
+        return  # there is a note of it already: no personal accuracy
+    context.pixels = tuple(PixelScores.of(test, "frozen", matrix) for test, matrix in found.items())
 
 
 def linear_head(context: PipelineContext, state: ModelState) -> LinearHead:

@@ -54,7 +54,7 @@ def every(context: PipelineContext, state: ModelState) -> tuple[PixelScores, ...
     rows = []
     for inference in order:
         found = _both(context, job, state, inference)
-        rows += [_scores(test, inference, matrix) for test, matrix in found.items()]
+        rows += [PixelScores.of(test, inference, matrix) for test, matrix in found.items()]
     return tuple(rows)
 
 
@@ -88,12 +88,6 @@ def _of_clients_alone(context: PipelineContext, inference: str) -> bool:
     """By domain the server's own images have no statistics; named, they take those of whole."""
     named = context.config.inference == inference
     return inference in pixel_tests.BY_DOMAIN and context.config.personal and not named
-
-
-def _scores(test: str, inference: str, found: Confusion) -> PixelScores:
-    shown = found.matrix.sum(axis=1) > 0
-    iou = {str(n): float(v) for n, v in zip(found.classes[shown], found.iou[shown], strict=True)}
-    return PixelScores(test, inference, found.mean_iou, found.accuracy, iou)
 
 
 def described(context: PipelineContext, state: ModelState) -> dict[str, Any]:

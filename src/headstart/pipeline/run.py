@@ -27,7 +27,7 @@ from headstart.pipeline.events import RunEvents
 from headstart.pipeline.experiment import Experiment, prepare
 from headstart.pipeline.folder import FolderStore, RunFolder
 from headstart.pipeline.inputs import Input
-from headstart.pipeline.personalize import evaluate_personal, linear_head
+from headstart.pipeline.personalize import evaluate_cells, evaluate_personal, linear_head
 from headstart.pipeline.pipeline import Pipeline
 from headstart.pipeline.private import check_private, public, with_budget
 from headstart.privacy.differential import Private
@@ -97,6 +97,7 @@ def run_pipeline(context: PipelineContext, pipeline: Pipeline) -> ModelState:
         context.pixels = pixels.every(context, state)
     elif context.config.personal and context.personal is None:
         evaluate_personal(context, state)
+        evaluate_cells(context, state)
     return state
 
 

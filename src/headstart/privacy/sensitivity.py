@@ -50,9 +50,7 @@ def unit_rows(
     Rows of zeros stay zero, and those with a number that is none become zeros. A row depends on
     itself and on the direction alone, whatever stands beside it.
     """
-    rows = np.array(features, np.float64, order="C")
-    rows[~np.isfinite(rows).all(axis=1)] = 0.0
-    rows = _unit(rows)
+    rows = _unit(np.asarray(features, np.float64, order="C"))
     if direction is not None:
         rows = _unit(rows - np.einsum("nd,d->n", rows, direction)[:, None] * direction, _TINY)
     whole = np.trunc(LEVELS * rows).astype(np.int64)
@@ -65,6 +63,7 @@ def unit_rows(
 
 def _unit(rows: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
     """By the largest number first: squares of 1e150 and of 1e-200 are none."""
+    rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     rows = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > least)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -189,6 +188,11 @@ class Noise:
         if b + a <= self.room:
             return 1.0
         return math.sqrt(2 * self.room / (b + math.sqrt(b * b + 4 * a * self.room)))
+
+    def same_size(self, other: Noise) -> bool:
+        """Whether what hides in one hides in the other."""
+        mine, theirs = ((dict(n.variances), n.mu, n.rows) for n in (self, other))
+        return mine == theirs
 
     def sigma(self, part: str) -> float:
         """The deviation in the features' own units."""

@@ -74,10 +74,18 @@ def without_noise(step: Step) -> tuple[Step, Noise | None]:
     plain = params.pop("noise", None)
     if plain is None:
         return step, None
-    noise = Noise.from_plain(plain)
+    noise = _agreed(Noise.from_plain(plain), params)
     if noise.colluding is None:
         raise StepRefusedError("noise: expected shares of it in a masked group, got all of it")
     return replace(step, params=params), noise
+
+
+def _agreed(noise: Noise, params: Mapping[str, Any]) -> Noise:
+    """The noise in which a client's images are to hide must be the noise that is added."""
+    image = Noise.from_plain(params["image"]) if "image" in params else None
+    if (image is None) != (noise.rows is None) or (image and not image.same_size(noise)):
+        raise StepRefusedError("image: expected the noise that is added, got another")
+    return noise
 
 
 def _answer(params: Mapping[str, Any]) -> type[Any]:
@@ -195,7 +203,7 @@ def _unit_sums(client: ClientData, params: Mapping[str, Any], broadcast: Arrays)
     classes = rows_of(params)
     if "noise" not in params:
         return exact
-    noise = Noise.from_plain(params["noise"])
+    noise = _agreed(Noise.from_plain(params["noise"]), params)
     if noise.colluding is not None:
         raise StepRefusedError("noise: expected a masked group, in which shares of it add up")
     layout = Layout.of(exact, classes)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.statistics.confusion import Confusion as Matrix
+
 
 @dataclass(frozen=True)
 class DataSummary:
@@ -190,10 +192,11 @@ class Confusion:
 
 @dataclass(frozen=True)
 class PixelScores:
-    """A dense network on masks, by one confusion matrix over all pixels of a test.
+    """A model on masks, by one confusion matrix over all pixels of a test.
 
-    `test`: "unseen", the server's own images, or "seen", those of clients. `inference`: what it was
-    normalized with. `iou`: of each class that is in the truth, of which `mean_iou` is the mean.
+    `test`: "unseen", the server's own images, or "seen", those of clients. `inference`: what a
+    dense network was normalized with; "frozen", an extractor that stays as it is. `iou`: of each
+    class that is in the truth, of which `mean_iou` is the mean.
     """
 
     test: str
@@ -201,6 +204,14 @@ class PixelScores:
     mean_iou: float
     accuracy: float  # of pixels
     iou: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, test: str, inference: str, found: Matrix) -> PixelScores:
+        """From the matrix of a test."""
+        shown = found.matrix.sum(axis=1) > 0
+        pairs = zip(found.classes[shown], found.iou[shown].tolist(), strict=True)
+        iou = {str(name): value for name, value in pairs}
+        return cls(test, inference, found.mean_iou, found.accuracy, iou)
 
 
 @dataclass(frozen=True)
