@@ -1,14 +1,15 @@
 """Heads over pixels on CamVid, and how far a closed form goes: `make bench-segment`.
 
-    python benchmarks/segment.py [bars] [best]
+    python benchmarks/segment.py [heads] [wide] [fedavg] [bits] [best]
 
 The archive is looked for in `camvid` below the folder that HEADSTART_DATA names: 367 images to
 train on, 101 to choose by, 233 to test. mIoU is of all pixels of the full masks.
 
-bars    FedNCM, Fed3R and LDA over the stages of a frozen MobileNetV2; LDA on 2,048 random features
-        of every other image; a linear softmax head by FedAvg on the same features, standardized
-        (runs of some 20 frames, 5 clients per round, one epoch, batches of 512 cells, rate 0.1);
-        digests over splits, orders and a forgotten drive; bytes per client; CPU seconds.
+heads   FedNCM, Fed3R and LDA over the stages of a frozen MobileNetV2; bytes, CPU seconds.
+wide    LDA on 2,048 random (hinge) features of every other image.
+fedavg  a linear softmax head by FedAvg on the same features, standardized: runs of some 20 frames,
+        20 rounds of 5 clients, one epoch, batches of 50 cells, rate 0.1.
+bits    digests over splits, orders and a forgotten drive.
 best    heads over the stages of EfficientNet-Lite2, the image enlarged by 1.5 (cells of 5⅓ pixels),
         from every other training image and every other cell. A second message per client carries
         the moments of more: the stages of the image made smaller by 0.75 (w), the context of the
@@ -25,7 +26,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from headstart.data.backbones.preprocess import Whole
 from headstart.data.cells import (
     STRIDE,
     CellExtractor,
+    CellSamples,
     CellSet,
     cell_extractor,
     enlarge,
@@ -90,96 +92,139 @@ class Clock:
 # -- the bars --------------------------------------------------------------------------------------
 
 
-def cells_of(scenes: SceneSet, extractor: CellExtractor) -> CellSet:
-    return CellSet.of(scenes, extract(scenes, extractor), extractor.grid)
+def federation(data: CellSet, split: Partition) -> Simulator:
+    return Simulator({name: ClientData(data.picked(own)) for name, own in split.items()})
 
 
-def federation(data: CellSet, split: Partition, names: Sequence[str] | None = None) -> Simulator:
-    own = dict(split.items())
-    return Simulator({n: ClientData(data.picked(own[n])) for n in names or split.names})
+@dataclass(eq=False)
+class World:
+    """CamVid's cells, its clients, and what several parts need of them."""
+
+    scores: dict[str, float] = field(default_factory=dict)  # mIoU of each head
+    seconds: dict[str, float] = field(default_factory=dict)  # CPU, after features
+
+    @cached_property
+    def scenes(self) -> SceneSet:
+        return load_scenes(ARCHIVE)
+
+    @cached_property
+    def extractor(self) -> CellExtractor:
+        return cell_extractor("mobilenet_v2", self.scenes.size(0))
+
+    @cached_property
+    def data(self) -> CellSet:
+        return CellSet.of(self.scenes, extract(self.scenes, self.extractor), self.extractor.grid)
+
+    @cached_property
+    def train(self) -> CellSet:
+        return self.data.train_part()
+
+    @cached_property
+    def test(self) -> CellSamples:
+        return self.data.test_part().samples
+
+    @cached_property
+    def clients(self) -> Partition:
+        return runs(self.train.clients, 20)
+
+    def total(self, head: Any, split: Partition) -> Any:
+        step = steps.measure(head, exact=True, bound=BOUND)
+        return federation(self.train, split).total(step).statistic
+
+    @cached_property
+    def moments(self) -> Moments:
+        clock = Clock()
+        made: Moments = self.total(LDA(), self.clients)
+        self.seconds["moments"] = clock.seconds
+        return made
+
+    def tested(self, name: str, head: Any, cost: float) -> None:
+        found = confusion(head, self.test)
+        self.scores[name], self.seconds[name] = 100 * found.mean_iou, cost
+        iou = " ".join(f"{100 * value:.0f}" for value in found.iou)
+        print(
+            f"{name}: mIoU {self.scores[name]:.2f}, pixel accuracy {100 * found.accuracy:.2f}, "
+            f"{cost:.0f} CPU s after features; {iou}",
+            flush=True,
+        )
+
+    @cached_property
+    def lda(self) -> Any:
+        """Solved and tested."""
+        moments, clock = self.moments, Clock()
+        head = LDA().solve(moments)
+        self.tested("LDA", head, self.seconds["moments"] + clock.seconds)
+        return head
+
+    @cached_property
+    def spread(self) -> tuple[Array, Array]:
+        """The mean and the covariance of all cells, from the moments."""
+        mean = self.moments.class_sums().sum(axis=0) / self.moments.samples
+        return mean, self.moments.gram() / self.moments.samples - np.outer(mean, mean)
 
 
-def bars() -> None:
-    scenes = load_scenes(ARCHIVE)
-    extractor = cell_extractor("mobilenet_v2", scenes.size(0))
+def heads(world: World) -> None:
+    """Three heads from sums of one message per client."""
+    scenes, extractor = world.scenes, world.extractor
     clock, some = Clock(), range(0, len(scenes), len(scenes) // 24)
     for i in some:
         extractor(extractor.preprocess(scenes.open(i))[None])
     features = clock.seconds / len(some)
     print(f"features: {features:.3f} CPU s per image, d = {extractor.channels}", flush=True)
-    data = cells_of(scenes, extractor)
-    train, test = data.train_part(), data.test_part()
-    held = test.picked(np.arange(len(test)))
-    clients = runs(train.clients, 20)
-    everybody, seconds = federation(train, clients), {}
-    scores: dict[str, float] = {}
-
-    def tested(name: str, head: Any, cost: float) -> None:
-        found = confusion(head, held)
-        scores[name], seconds[name] = 100 * found.mean_iou, cost
-        iou = " ".join(f"{100 * value:.0f}" for value in found.iou)
-        print(
-            f"{name}: mIoU {scores[name]:.2f}, pixel accuracy {100 * found.accuracy:.2f}, "
-            f"{cost:.0f} CPU s after features; {iou}",
-            flush=True,
-        )
-
+    _ = world.lda
     clock = Clock()
-    moments = everybody.total(steps.measure(LDA(), exact=True, bound=BOUND)).statistic
-    measuring = clock.seconds
-    for name, head in {"LDA": LDA(), "Fed3R": Fed3R(ridge="gcv")}.items():
-        clock = Clock()
-        solved = head.solve(moments)
-        tested(name, solved, measuring + clock.seconds)
-        if name == "LDA":
-            first = solved
+    ridge = Fed3R(ridge="gcv").solve(world.moments)
+    world.tested("Fed3R", ridge, world.seconds["moments"] + clock.seconds)
     clock = Clock()
-    ncm = FedNCM()
-    means = everybody.total(steps.measure(ncm, exact=True, bound=BOUND)).statistic
-    tested("FedNCM", ncm.solve(means), clock.seconds)
-    clock = Clock()
-    gram, sums = moments.gram(), moments.class_sums()
-    mean = sums.sum(axis=0) / moments.samples
-    covariance = gram / moments.samples - np.outer(mean, mean)
-    directions = np.concatenate(
-        [px.discriminant(first.weights, covariance), px.principal(covariance, 54)], axis=1
-    )
-    lift = px.hinges(directions, mean, 2048, np.random.default_rng(0))
-    lifted = total(
-        Moments.measure(*train.picked(np.array([i])).read(), feature_map=lift)
-        for i in range(0, len(train), 2)
-    )
-    wide = LDA().solve(lifted)
-    wide = type(wide)(wide.weights, wide.bias, wide.classes, feature_map=lift)
-    tested("LDA, 2,048 random features", wide, measuring + clock.seconds)
-    clock = Clock()
-    tested("FedAvg, 20 rounds", averaged(train, clients, mean, covariance), clock.seconds)
+    means = FedNCM().solve(world.total(FedNCM(), world.clients))
+    world.tested("FedNCM", means, clock.seconds)
+    scores = world.scores
     bar("LDA", scores["LDA"], 51)
     bar("Fed3R", scores["Fed3R"], 49.5)
     bar("FedNCM", scores["FedNCM"], 35)
     bar("LDA − FedNCM", scores["LDA"] - scores["FedNCM"], 12)
-    wider = scores["LDA, 2,048 random features"] - scores["LDA"]
-    bar("LDA on random features − LDA", wider, 0.7)
-    bar("LDA − FedAvg", scores["LDA"] - scores["FedAvg, 20 rounds"], -0.3)
-    ratio = seconds["LDA"] / seconds["FedAvg, 20 rounds"]
-    bar("CPU of LDA over that of FedAvg", ratio, most=1 / 8)
-    bar("CPU s per image, all in", features + seconds["LDA"] / len(train), most=0.25)
-    client = measured(LDA(), train.picked(clients.indices[0]), secret=b"")
+    all_in = features + world.seconds["LDA"] / len(world.train)
+    bar("CPU s per image, all in", all_in, most=0.25)
+    first = world.train.picked(world.clients.indices[0])
+    client = measured(LDA(), first, secret=b"")
     bar("MB per client, float32", len(client.to_bytes()) / 1e6, most=1.1)
-    digests(train, moments)
 
 
-def digests(train: CellSet, moments: Moments) -> None:
-    """The same bits over splits and orders, and with a drive forgotten."""
-    step = steps.measure(LDA(), exact=True, bound=BOUND)
-    drives = natural(train.clients)
-    uploads = {a.clients[0]: a.statistic for a in federation(train, drives).answers(step)}
-    same = total(uploads[name] for name in reversed(drives.names)).digest() == moments.digest()
-    bar("runs, and drives in another order: the same bits", float(same), 1)
-    mixed = federation(train, iid(len(train), 7)).total(step).statistic
-    bar(
-        "seven clients of mixed images: the same bits", float(mixed.digest() == moments.digest()), 1
+def wide(world: World) -> None:
+    """LDA on random features, of every other image."""
+    directions, (mean, covariance), clock = world.lda.weights, world.spread, Clock()
+    own = px.discriminant(directions, covariance)
+    both = np.concatenate([own, px.principal(covariance, 54)], axis=1)
+    lift = px.hinges(both, mean, 2048, np.random.default_rng(0))
+    lifted = total(
+        Moments.measure(*world.train.picked(np.array([i])).read(), feature_map=lift)
+        for i in range(0, len(world.train), 2)
     )
+    head = replace(LDA().solve(lifted), feature_map=lift)
+    world.tested("LDA, 2,048 random features", head, clock.seconds)
+    gained = world.scores["LDA, 2,048 random features"] - world.scores["LDA"]
+    bar("LDA on random features − LDA", gained, 0.7)
+
+
+def fedavg(world: World) -> None:
+    """Gradients for the same head on the same features."""
+    _, (mean, covariance), clock = world.lda, world.spread, Clock()
+    head = averaged(world.train, world.clients, mean, covariance)
+    world.tested("FedAvg, 20 rounds", head, clock.seconds)
+    bar("LDA − FedAvg", world.scores["LDA"] - world.scores["FedAvg, 20 rounds"], -0.3)
+    ratio = world.seconds["LDA"] / world.seconds["FedAvg, 20 rounds"]
+    bar("CPU of LDA over that of FedAvg", ratio, most=1 / 8)
+
+
+def bits(world: World) -> None:
+    """The same bits over splits and orders, and with a drive forgotten."""
+    step, train = steps.measure(LDA(), exact=True, bound=BOUND), world.train
+    drives, moments = natural(train.clients), world.moments
+    uploads = {a.clients[0]: a.statistic for a in federation(train, drives).answers(step)}
+    turned = total(uploads[name] for name in reversed(drives.names)).digest()
+    bar("runs, and drives in another order: the same bits", float(turned == moments.digest()), 1)
+    mixed = world.total(LDA(), iid(len(train), 7)).digest()
+    bar("seven clients of mixed images: the same bits", float(mixed == moments.digest()), 1)
     gone, *rest = drives.names
     without = total(uploads[name] for name in rest).digest()
     bar(f"{gone} forgotten", float((moments - uploads[gone]).digest() == without), 1)
@@ -206,7 +251,7 @@ def averaged(train: CellSet, clients: Partition, mean: Array, covariance: Array)
             y = train.codes[index].ravel()
             kept = np.flatnonzero(y != VOID)
             w, b = weights.clone().requires_grad_(), bias.clone().requires_grad_()
-            for batch in np.array_split(rng.permutation(kept), max(1, len(kept) // 512)):
+            for batch in np.array_split(rng.permutation(kept), max(1, len(kept) // 50)):
                 x = (torch.from_numpy(z[batch]) - centre) * unit
                 loss = torch.nn.functional.cross_entropy(
                     x @ w.T + b, torch.from_numpy(y[batch].astype(np.int64))
@@ -360,7 +405,7 @@ def shown(name: str, found: Confusion) -> None:
     print(f"{name}: mIoU {100 * found.mean_iou:.2f}; {iou}", flush=True)
 
 
-def best() -> None:
+def best(world: World) -> None:
     chosen_by = load_scenes(ARCHIVE, outside="val")
     everything = chosen_by.train_part()
     train = Part("train-half", everything.subset(np.arange(0, len(everything), 2)))
@@ -442,7 +487,13 @@ VARIANTS = (
     *("z", "w", "c", "A", "B", "zw", "zc", "zwc", "zA", "zB", "zAB", "zcA", "zcB", "zwcA"),
     *("zwcAB", "cAB"),
 )
-PARTS: dict[str, Callable[[], None]] = {"bars": bars, "best": best}
+PARTS: dict[str, Callable[[World], None]] = {
+    "heads": heads,
+    "wide": wide,
+    "fedavg": fedavg,
+    "bits": bits,
+    "best": best,
+}
 
 
 def main(words: Sequence[str]) -> int:
@@ -453,9 +504,10 @@ def main(words: Sequence[str]) -> int:
     if unknown:
         print(f"expected {' or '.join(PARTS)}, got {unknown[0]!r}")
         return 1
+    world = World()
     with threadpool_limits(1):
         for word in words or PARTS:
-            PARTS[word]()
+            PARTS[word](world)
     for what in FAILED:
         print(f"not met: {what}")
     return bool(FAILED)

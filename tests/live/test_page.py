@@ -90,6 +90,28 @@ def test_another_sites_name_does_not_lead_here(run):
     assert web.get("/").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("a_b.evil.example:8765", "a!b.evil.example", "x@127.0.0.1", "localhost.evil.example"),
+        *("127.0.0.1.evil.example", "localhost:1:2", "evil.example#localhost", "localhost/"),
+        *("[", ""),
+    ],
+)
+def test_a_name_that_is_none_is_another_sites_and_not_this_pages(run, host):
+    """Browsers ask for names with `_` too; what is malformed is not the server's own address."""
+    web = client(Page([run]), host=host)
+    for path in ("/", "/events", "/report/0", "/page.js"):
+        assert web.get(path).status_code == 421, path
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8765", "LOCALHOST", "[::1]:8765", "[::1]", "localhost:"]
+)
+def test_names_of_this_machine_lead_here(run, host):
+    assert client(Page([run]), host=host).get("/").status_code == 200
+
+
 def test_with_a_token_nothing_is_there_without_it(run):
     web = client(Page([run], token="abc"), host="10.0.0.7")
     for path in ("/", "/events", "/report/0", "/ab/", "/abcd/", "/page.js", "/ü/"):

@@ -152,6 +152,41 @@ def test_nonsense_in_a_file_is_shown_as_nothing_worse_than_nothing(tmp_path, lin
         json.dumps(message, allow_nan=False).encode()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        *("private: " + "[" * 3000, "private: 2001-99-99", "private: 5", "private: [1]", "\0"),
+        *("[1]", "private: " + "9" * 5000, "private: {1: 2}"),
+        "a: &a [x]\nprivate: {epsilon: *a, delta: [1]}",
+    ],
+)
+def test_a_private_run_with_a_nonsensical_configuration_is_still_shown(tmp_path, config):
+    (tmp_path / "config.yaml").write_text(config)
+    write_event(tmp_path, "start", private=True, clients=2)
+    found = received(Feed([tmp_path]))
+    assert [one["facts"]["status"] for one in found.values()] == ["running"]
+
+
+def test_numbers_that_are_finite_one_by_one_are_told_when_they_are_not_together(tmp_path):
+    lines = [(0, 1, "00"), (1e-300, 10**299, "01")]
+    for done, of, second in lines:
+        with (tmp_path / "events.jsonl").open("a") as file:
+            event = {"event": "progress", "work": "w", "done": done, "of": of}
+            file.write(json.dumps({**event, "time": f"2026-01-01T00:00:{second}"}) + "\n")
+    (message,) = Feed([tmp_path]).poll()
+    assert message["facts"]["left"] is None
+    json.dumps(message, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "app", ["a = " + "[" * 5000, "a = " + "9" * 5000, "[tool.flwr.app]\nconfig = 5"]
+)
+def test_a_deployment_whose_settings_cannot_be_read_is_shown_without_them(tmp_path, app):
+    (tmp_path / "fed" / "app").mkdir(parents=True)
+    (tmp_path / "fed" / "app" / "pyproject.toml").write_text(app)
+    assert Feed([tmp_path / "fed"]).poll() == []
+
+
 def test_runs_side_by_side_and_those_that_appear_later(tmp_path):
     feed = Feed([tmp_path / "both"])
     assert feed.poll() == []

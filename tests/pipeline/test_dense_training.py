@@ -14,9 +14,12 @@ from headstart import HeadstartError
 from headstart.cli import app
 from headstart.data import augment
 from headstart.data.scenes import VOID
+from headstart.errors import WireError
+from headstart.federation import promises
 from headstart.federation.grouped import Grouped
+from headstart.federation.protocol import Step
 from headstart.federation.styles import banked
-from headstart.gradient import pixel_tests
+from headstart.gradient import pixel_tests, steps
 from headstart.gradient.loop import Plan
 from headstart.gradient.segmenting import predicted_masks, with_measured_statistics
 from headstart.pipeline.checkpoint import Checkpoint
@@ -24,6 +27,9 @@ from headstart.pipeline.config import make_config, parsed
 from headstart.pipeline.experiment import prepare
 from headstart.pipeline.run import check_pipeline, load_results, run_config, simulate
 from headstart.privacy.masked import Masked
+from headstart.statistics.confusion import Confusion
+from headstart.statistics.vectors import Vectors
+from headstart.statistics.wire import Limits
 
 from .helpers import painted, timeless
 from .scenes import NAMES, QUICK, painted_scenes
@@ -185,6 +191,7 @@ def test_what_needs_a_label_per_image_is_one_line(settings, changes, pipeline, m
     [
         ({"network": "small_cnn", "pixels": 32}, "expected images with a label each, got masks"),
         ({"pixels": "40x64"}, "pixels: expected multiples of 32"),
+        ({"network": "small_cnn", "inference": "whole"}, "inference: expected a dense network"),
         ({"pixels": "wide"}, "expected a side, or height and width as in 96x128"),
     ],
 )
@@ -210,6 +217,32 @@ def test_results_are_read_back(settings, tmp_path, scenes):
     (read,) = load_results(tmp_path / "run")
     assert timeless(read.runs[0]) == timeless(made.runs[0])
     assert replace(read.runs[0], pixels=()) != read.runs[0]
+
+
+def test_answers_that_cannot_be_are_refused(scenes, silobn):
+    """Other classes, more pixels than a test can have, statistics of another model."""
+    _, state, context = silobn
+    job = state.last
+    arrays = steps.broadcast(job, state.params, {}, context.classes)
+    plain = {"job": job.plain, "names": list(NAMES), "inference": "standard"}
+    asked, limits = Step("segment", plain), Limits(samples=2)
+    check = promises.promised(asked, arrays)
+    for answer in scenes.federation.answers(asked, arrays):
+        check(answer.statistic, limits, 1)
+    tall = [Confusion(np.unique(NAMES), np.full((3, 3), 2**23, np.int64)).statistic()]
+    other = [Confusion(np.unique(["road", "sky", "lorry"]), np.eye(3, dtype=np.int64)).statistic()]
+    size = sum(2 * shape[0] for n, shape in job.model.statistics.items() if n.endswith("_mean"))
+
+    def sums(count, images):
+        return Vectors(np.ones((1, count)), np.array([images]), ("sums",), ("images",))
+
+    lies = [(check, answer) for answer in (*tall, *other)]
+    check = promises.promised(Step("normalize", {"job": job.plain}), arrays)
+    check(sums(size, 2.0), limits, 1)
+    lies += [(check, sums(size - 1, 2.0)), (check, sums(size, 3.0)), (check, sums(size, 0.0))]
+    for promise, lie in lies:
+        with pytest.raises(WireError):
+            promise(lie, limits, 1)
 
 
 # -- what is made of it ----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from headstart.cli.interrupt import Commands
 from headstart.cli.reproduce import reproduce
 from headstart.cli.watch import watch
 from headstart.console import err, out, say, show_skipped
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, printable
 
 typer.core.HAS_RICH = False  # it would escape brackets in our help
 app = typer.Typer(
@@ -54,7 +54,8 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
-    err().print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    shown = printable(message, kept="\n")  # a pipeline's mistake is pointed at in a second line
+    err().print(f"error: {shown}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)
 
 

@@ -130,7 +130,8 @@ def predict(
     write_csv(table, output)
     if output is not None:
         return {"samples": len(names), "out": output}
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return [row | {key: float(row[key]) for key in row if key == "probability"} for row in rows]
 
 
 def _samples(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TextIO, TypeAlias
 
@@ -69,8 +70,8 @@ def _divides(file: TextIO, sign: str) -> bool:
 def _check_header(where: str, header: list[str]) -> None:
     if not any(header):
         raise DataError(f"{where}: expected a header line, got an empty file")
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
+    if len(set(header)) < len(header):
+        twice = next(name for name, times in Counter(header).items() if times > 1)
         raise DataError(f"{where}: expected unique column names, got {twice!r} twice")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data.array_files import check_array, check_member
+from headstart.data.array_files import RATIO, UNFOLDED, check_array, check_member
 from headstart.data.delimited import csv_features, csv_lines, csv_text
 from headstart.data.folders import ARRAYS, IMAGES, of_kind, visible
 from headstart.data.table import Columns, Features, Table, as_features, assemble, text_labels
@@ -81,6 +81,7 @@ def read_parquet(path: Path, columns: Columns) -> Table:
     parquet, pyarrow = (require(name, what=str(path)) for name in ("pyarrow.parquet", "pyarrow"))
     try:
         with parquet.ParquetFile(path) as file:
+            _check_unfolded(path, file.metadata)
             table = file.read()
     except pyarrow.ArrowException as error:
         raise DataError(f"{path}: expected a Parquet file: {error}") from error
@@ -95,6 +96,21 @@ def read_parquet(path: Path, columns: Columns) -> Table:
     where = f"{path}: {columns.label!r}"
     labels = as_labels(_objects(text["label"]), where) if "label" in text else None
     return assemble(path, columns, features, labels, text)
+
+
+def _check_unfolded(path: Path, about: Any) -> None:
+    """Refuse a file of few bytes that claims very many values (a run of equal ones is a few)."""
+    values = sum(
+        about.row_group(group).column(column).num_values
+        for group in range(about.num_row_groups)
+        for column in range(about.num_columns)
+    )
+    there = path.stat().st_size
+    if 8 * values > max(UNFOLDED, RATIO * there):
+        raise DataError(
+            f"{path}: expected a table, got one that unfolds to {values:,} values from "
+            f"{there:,} bytes; save it without compression and dictionaries"
+        )
 
 
 def _objects(values: list[Any]) -> NDArray[np.object_]:
@@ -176,7 +192,7 @@ def _npz_arrays(path: Path, columns: Columns) -> tuple[dict[str, NDArray[Any]], 
     with path.open("rb") as file:  # ours to close: NumPy leaves a damaged archive open
         try:
             archive = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
             raise DataError(f"{path}: expected an NPZ file: {error}") from error
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: expected an NPZ file, got a single array (.npy)")

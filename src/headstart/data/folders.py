@@ -25,7 +25,11 @@ def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
     """The files below a folder, relative to it; hidden names and desktop litter are skipped."""
     try:
         with os.scandir(root / below) as scan:
-            entries = [(entry.name, entry.is_dir()) for entry in scan if not hidden(entry.name)]
+            entries = [
+                (entry.name, entry.is_dir())
+                for entry in scan
+                if not hidden(entry.name) and (entry.is_dir() or _may_be_read(entry))
+            ]
     except OSError as error:
         raise DataError(f"{root / below}: cannot be read: {error.strerror or error}") from error
     for name, is_folder in entries:
@@ -38,6 +42,11 @@ def visible(root: Path, below: str = "") -> Iterator[PurePosixPath]:
             raise DataError(
                 f"{root / path}: expected client/class/file at most, got a folder inside a class"
             )
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Not what is read without end, such as a pipe; a link to nothing is, and is an error."""
+    return entry.is_file() or entry.is_symlink()
 
 
 def hidden(name: str) -> bool:

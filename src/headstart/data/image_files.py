@@ -7,10 +7,12 @@ or by a `meta.csv` next to them.
 from __future__ import annotations
 
 import io
+import struct
 import threading
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 META = "meta.csv"
 MEMBER_LIMIT = 64 * 2**20  # bytes of one image in an archive; a larger one is not decompressed
+
+# What zipfile raises on bad bytes: names that are no text, versions and methods it does not know.
+_NO_ARCHIVE = (OSError, zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error)
 
 _SPLITS = frozenset({"train", "test", "val"})
 _PAIRS = ({"train", "test"}, {"train", "val"})  # the second is the test set
@@ -80,7 +85,7 @@ class ZipImages:
         return len(self.names)
 
     def where(self, i: int) -> str:
-        return f"{self.root}:{self.names[i]}"
+        return readable(f"{self.root}:{self.names[i]}")
 
     def read(self, i: int) -> bytes:
         try:
@@ -105,6 +110,17 @@ class ZipImages:
             self._local.archive = zipfile.ZipFile(self.root)
         archive: zipfile.ZipFile = self._local.archive
         return archive
+
+
+@contextmanager
+def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """An archive to read from; one line of error for whatever is wrong with it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _NO_ARCHIVE as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: expected a zip archive: {reason:.200}") from error
 
 
 def _unreadable(where: str, error: OSError) -> CorruptImage:
@@ -145,12 +161,9 @@ def read_single(path: Path) -> ImageSet:
 
 def read_zip(path: Path, columns: Columns) -> ImageSet:
     """The images of a zip archive, by the rules of a folder."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {m.filename for m in archive.infolist() if not m.is_dir()}
-            text = _meta_member(archive, path) if META in members else None
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: expected a zip archive: {error}") from error
+    with opened_zip(path) as archive:
+        members = {m.filename for m in archive.infolist() if not m.is_dir()}
+        text = _meta_member(archive, path) if META in members else None
     if text is not None:
         meta = read_meta(text, f"{path}:{META}", columns)
         _check_present(meta, [name in members for name in meta.paths])

@@ -23,7 +23,7 @@ import numpy as np
 from headstart.data import drawn
 from headstart.data.delimited import ENCODING, parse
 from headstart.data.folders import IMAGES, hidden
-from headstart.data.image_files import META, FileImages, ZipImages
+from headstart.data.image_files import MEMBER_LIMIT, META, FileImages, ZipImages, opened_zip
 from headstart.data.image_set import Source
 from headstart.data.scenes import CAMVID, CITYSCAPES, Classes, SceneSet
 from headstart.data.table import OWN_NAMES, Columns
@@ -31,6 +31,7 @@ from headstart.errors import DataError
 from headstart.files import readable
 
 CLASSES = "classes.csv"
+_CLASSES_BYTES = 2**20  # of 256 ids and their names
 _SPLITS = ("train", "val", "test")
 _PHOTOS, _TRUTH = "leftImg8bit", "gtFine"
 _KINDS = ("labelTrainIds", "labelIds")  # of Cityscapes' masks; the first that is there
@@ -52,20 +53,20 @@ class Place:
     def of(cls, path: Path) -> Place:
         if path.is_dir():
             return cls(path, frozenset(_walk(path)), False)
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return cls(path, frozenset(archive.namelist()), True)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise DataError(f"{path}: expected a zip archive: {error}") from error
+        with opened_zip(path) as archive:
+            return cls(path, frozenset(archive.namelist()), True)
 
     def source(self, names: Sequence[str]) -> Source:
         kind = ZipImages if self.zipped else FileImages
         return kind(self.root, tuple(names))
 
-    def table(self, name: str) -> dict[str, list[str]]:
-        """The columns of a CSV file."""
+    def table(self, name: str, most: int) -> dict[str, list[str]]:
+        """The columns of a CSV file of so many bytes at most."""
         source = self.source([name])
-        file = io.TextIOWrapper(io.BytesIO(source.read(0)), encoding=ENCODING, newline="")
+        data = source.read(0)
+        if len(data) > most:
+            raise DataError(f"{source.where(0)}: expected at most {most} bytes, got {len(data)}")
+        file = io.TextIOWrapper(io.BytesIO(data), encoding=ENCODING, newline="")
         header, lines = parse(file, source.where(0))
         cells = [[cell.strip() for cell in row] for _, row in lines]
         return {column: [row[at] for row in cells] for at, column in enumerate(header)}
@@ -82,9 +83,10 @@ class Place:
 
 
 def _walk(root: Path) -> Iterable[str]:
+    """The files below a folder; not what is read without end, such as a pipe."""
     for folder, _, files in os.walk(root):
         below = Path(folder).relative_to(root)
-        yield from ((below / name).as_posix() for name in files)
+        yield from ((below / name).as_posix() for name in files if Path(folder, name).is_file())
 
 
 def is_scenes(source: str | Path) -> bool:
@@ -171,7 +173,7 @@ def _listed(place: Place, names: Sequence[str], columns: Columns) -> dict[str, l
     """The columns of `meta.csv`, in the order of the scenes; nothing where there is none."""
     if META not in place.names:
         return {}
-    table = place.table(META)
+    table = place.table(META, MEMBER_LIMIT)
     if "name" not in table:
         got = ", ".join(table)[:200]
         raise DataError(f"{place.root}: {META}: expected a column 'name', got {got!r}")
@@ -260,7 +262,7 @@ def _own_classes(place: Place) -> Classes:
     """`id`, `name`, and maybe `void` (1): an id that is marked, or called void, does not count."""
     if CLASSES not in place.names:
         raise DataError(f"{place.root}: expected {CLASSES} (id, name) beside images and masks")
-    table, where = place.table(CLASSES), f"{place.root}: {CLASSES}"
+    table, where = place.table(CLASSES, _CLASSES_BYTES), f"{place.root}: {CLASSES}"
     if not {"id", "name"} <= set(table):
         raise DataError(f"{where}: expected columns id and name, got {', '.join(table)[:200]}")
     marked = table.get("void", [""] * len(table["id"]))
@@ -268,8 +270,8 @@ def _own_classes(place: Place) -> Classes:
     ids: dict[int, int] = {}
     void: list[int] = []
     for number, name, mark in zip(table["id"], table["name"], marked, strict=True):
-        if not (number.isascii() and number.isdigit() and int(number) < 256):
-            raise DataError(f"{where}: id: expected a number from 0 to 255, got {number!r}")
+        if not (number.isascii() and number.isdigit() and len(number) < 9 and int(number) < 256):
+            raise DataError(f"{where}: id: expected a number from 0 to 255, got {number!r:.80}")
         if int(number) in ids or int(number) in void:
             raise DataError(f"{where}: id: expected each once, got {number} twice")
         if name.lower() == "void" or mark.lower() in ("1", "true", "yes"):

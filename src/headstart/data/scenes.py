@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.data import checks
-from headstart.data.image_set import FORMATS, CorruptImage, ImageSet, decode
+from headstart.data import checks, image_set
+from headstart.data.image_set import CorruptImage, ImageSet
 from headstart.data.sample_set import Joined, Picked, Source
 from headstart.errors import DataError
-from headstart.optional import require
 
 Mask: TypeAlias = NDArray[np.int16]  # H×W: the place of each pixel's class, or VOID
 VOID, UNKNOWN = -1, -2
@@ -153,15 +151,9 @@ class SceneSet(ImageSet):
 
 def _size(source: Source, i: int) -> tuple[int, int]:
     if hasattr(source, "size"):
-        size: tuple[int, int] = source.size
-        return size
-    data = source.read(i)
-    try:
-        with require("PIL.Image").open(BytesIO(data), formats=FORMATS) as image:
-            width, height = image.size
-    except (OSError, SyntaxError, ValueError):
-        width, height = decode(data, source.where(i)).size  # says what is wrong with it
-    return width, height
+        known: tuple[int, int] = source.size
+        return known
+    return image_set.size(source.read(i), source.where(i))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -38,6 +39,7 @@ _REPORT = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
+_PORT = re.compile(r"(?<=[^:]):[0-9]*$")
 _HEADERS = {
     "Content-Security-Policy": _OWN,
     "Cache-Control": "no-store",
@@ -89,11 +91,10 @@ class Page:
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Of another site's name, or another token."""
-        request = Request(scope)
-        said = request.url.path.split("/")[1]
+        said = scope["path"].removeprefix("/").split("/")[0]
         if self.token and not hmac.compare_digest(said.encode(), self.token.encode()):
             return PlainTextResponse("not found", 404)
-        if not self.token and (request.url.hostname or "") not in self.hosts:
+        if not self.token and _host(scope) not in self.hosts:
             return PlainTextResponse("this page has another name", 421)
         return None
 
@@ -138,6 +139,17 @@ class Page:
                 await asyncio.sleep(self.poll)
         finally:
             self.readers -= 1
+
+
+def _host(scope: Scope) -> str:
+    """The name that a browser asked for, without its port; "" where none, or several, are said.
+
+    (Starlette's `request.url` has the server's own address in the place of a name that it finds
+    malformed, such as one with `_`, which browsers ask for all the same.)
+    """
+    said = [value for key, value in scope["headers"] if key == b"host"]
+    host = said[0].decode("latin-1").lower() if len(said) == 1 else ""
+    return _PORT.sub("", host).removeprefix("[").removesuffix("]")
 
 
 def _frame(message: object) -> bytes:

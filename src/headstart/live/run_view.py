@@ -130,7 +130,7 @@ class RunView:
         _, first, since = self._work
         pace = (done - first) / (when - since) if when > since else 0.0
         left = (of - done) / pace if pace > 0 and done < of else None
-        self.facts |= {"work": work, "done": done, "of": of, "left": left}
+        self.facts |= {"work": work, "done": done, "of": of, "left": number(left)}
 
     def _on_collected(self, event: Row, when: float | None, new: News) -> None:
         self.facts["until"] = None
@@ -200,7 +200,10 @@ def _promised(path: Path) -> Row:
     """The settings of privacy that a run was begun with."""
     import yaml
 
-    with suppress(yaml.YAMLError, AttributeError):
-        config = yaml.safe_load(read_whole(path / "config.yaml", _CONFIG_BYTES) or b"")
-        return dict(config.get("private") or {})
+    from headstart.pipeline.config import parse_yaml
+
+    held = read_whole(path / "config.yaml", _CONFIG_BYTES) or b""
+    with suppress(yaml.YAMLError, ValueError, RecursionError, AttributeError):
+        private = parse_yaml(held.decode()).get("private")
+        return private if isinstance(private, dict) else {}
     return {}

@@ -78,7 +78,7 @@ def _deployed(path: Path) -> list[View]:
 
 def _settings(path: Path) -> Row:
     """The settings that the app of a deployment gives its runs."""
-    with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+    with suppress(ValueError, RecursionError, KeyError, TypeError, AttributeError):
         plain: Any = tomllib.loads((read_whole(path / APP, _APP_BYTES) or b"").decode())
         return dict(plain["tool"]["flwr"]["app"]["config"])
     return {}

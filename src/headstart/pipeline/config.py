@@ -282,6 +282,8 @@ class RunConfig(BaseModel):
             raise ValueError("augment: expected a network that trains on images; give network")
         if self.views is not None and self.network is not None:
             raise ValueError("views: expected an extractor that does not train, got network")
+        if self.inference is not None and not self.dense:
+            raise ValueError("inference: expected a dense network, which trains on masks")
         if self.matched and self.held_out:
             raise ValueError("held_out: with matched, clients are tested on other samples; give 0")
         if self.partition is not None:

@@ -25,6 +25,7 @@ def _texts(*values: str) -> list[Cell]:
 def paired_table(entries: Sequence[Entry]) -> Table | None:
     """Every pipeline against the first, seed by seed."""
     reads: dict[str, Read] = {
+        "mIoU": lambda run: run.mean_iou,
         "Accuracy": lambda run: run.accuracy,
         "Personal accuracy": lambda run: run.personal_accuracy,
     }

@@ -50,6 +50,7 @@ from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
+_LONGEST, _NEWS = 4000, 1000  # characters of what a server says, and lines of it that are kept
 _MEMORIES, _MEMORIES_FILE = "memories", "memories.safetensors"
 
 _ADVICE = (
@@ -145,7 +146,8 @@ def work(
     may_train(step, node)
     noise = noise_of(step, node)
     may_be_seen(step, node, noise, masked=bool(question.terms))
-    may_send(step, client, node, protected=bool(question.terms) or noise is not None)
+    bounded = noise is not None and node.most_epsilon > 0
+    may_send(step, client, node, protected=bool(question.terms) or bounded)
     folder = own_folder(node)
     memories = remembered(folder)
     before = memories.at(question)
@@ -271,7 +273,8 @@ def may_be_seen(step: Step, node: NodeSettings, noise: Noise | None, *, masked: 
         )
     if noise is not None and noise.colluding is not None and not masked:
         raise UploadRejected("noise", "noise: expected a masked group for a share of it")
-    whole = noise is not None and noise.colluding is None
+    # Noise without a budget protects nobody: draws average, and hardly any noise is none.
+    whole = noise is not None and noise.colluding is None and node.most_epsilon > 0
     if whole or node.trust == "server" or (masked and node.trust == "secure-sum"):
         return
     raise UploadRejected(
@@ -388,8 +391,10 @@ def remember(memories: Memories, folder: Path) -> None:
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:
     """What became of the last upload: to the log and, as a line, to the node's own file."""
     said = json.dumps(dict(news), sort_keys=True)
+    if len(said) > _LONGEST:
+        said = json.dumps({"cut": said[:_LONGEST]})
     log.info("headstart: the server says %s", said)
     path = own_folder(node) / "receipts.jsonl"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if said not in before.splitlines():
-        write_text(path, f"{before}{said}\n", PRIVATE)
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if said not in before:  # a server that says much does not fill a node's disk
+        write_text(path, "".join(f"{line}\n" for line in [*before, said][-_NEWS:]), PRIVATE)
