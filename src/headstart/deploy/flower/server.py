@@ -398,7 +398,7 @@ class Server:
             _config(self.settings, pipeline),
             (_no_samples(self.settings.dimension) if test is None else test).samples,
             (self.settings.dimension,),
-            self.extractor,
+            extractor=self.extractor,
             checkpoint=self._checkpoint(pipeline),
             arriving=False,  # the collection solved and tested it, and the ledger keeps the total
             watch=self._watch,
