@@ -8,6 +8,8 @@ the members. Ratios are what counts.
 mask      a client's answer at the mask stage: flatten, n masks, encode | n raw ChaCha20 key streams
           of the same length, one after the other, without adding them
 keys      its other stages: key pairs, shares, sealing, opening
+noise     what drawing a share of discrete Gaussian noise under the masks adds to a client's work
+plain     the same client's plain message: to measure and encode it, and its bytes
 up        bytes a client sends in all stages; `sum` is the vector alone (`costs.sync_bytes`)
 small     the mean message of the same clients without secure sums, exact and at float32
 server    to take one masked vector in, and to take all masks away (a member)
@@ -22,7 +24,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ import headstart as hs
 import synthetic
 from headstart.privacy.client import Client
 from headstart.privacy.layout import Layout
+from headstart.privacy.plan import SHARES
+from headstart.privacy.sensitivity import Noise
 from headstart.privacy.server import Server
 from headstart.privacy.terms import Policy, Terms
 
@@ -52,11 +56,14 @@ class Cost:
     mask: float
     stream: float
     keys: float
+    noise: float
+    plain: float
     receive: float
     unmask: float
     up: int
     down: int
     vector: int
+    message: int
 
     @property
     def ratio(self) -> float:
@@ -104,6 +111,11 @@ def mask_cost(
     size = terms.layout.size
     for _ in range(3):
         clock("stream", lambda: [key_stream(8 * size) for _ in range(group)])
+    message = plain_message(clock, dimension, classes)
+    noise = Noise.plan(1.0, SHARES["gram"], colluding=0)
+    numbers, unit = np.zeros(size, np.int64), replace(terms.layout, bound=1.0)
+    for _ in range(2):
+        clock("noise", lambda: noise.added(unit, numbers, shares=terms.threshold))
     keys = sum(clock.best(stage) for stage in ("advertise", "share", "unmask"))
     unmask = clock.best("close unmask") / group
     return Cost(
@@ -113,12 +125,25 @@ def mask_cost(
         clock.best("mask"),
         clock.best("stream"),
         keys,
+        clock.best("noise"),
+        clock.best("measure"),
         clock.best("take mask"),
         unmask,
         up["c0"],
         down["c0"],
         8 * size,
+        message,
     )
+
+
+def plain_message(clock: Clock, dimension: int, classes: int) -> int:
+    """Bytes of the exact upload that goes without masks, of as many samples as members have."""
+    rng = np.random.default_rng(1)
+    z, y = np.maximum(rng.standard_normal((13, dimension)), 0), rng.integers(0, classes, 13)
+    head = hs.Fed3R()
+    for _ in range(3):
+        found = clock("measure", lambda: head.measure(z, y, exact=True, secret=b"s").to_bytes())
+    return len(found)
 
 
 def key_stream(size: int, chunk: int = 2**18) -> None:
@@ -165,24 +190,19 @@ def show(result: dict[str, Any], out: Console) -> None:
         f"small message (iNaturalist-Users, mean): {small['exact']:,.0f} bytes exact, "
         f"{small['float32']:,.0f} at float32"
     )
-    columns = "d|C|group|mask|raw stream|ratio|keys|up|vector|× exact|× float32|receive|unmask"
-    table = Table(title="a client's cost of a secure sum")
-    for column in columns.split("|"):
-        table.add_column(column, justify="right")
-    for row in result["rounds"]:
-        same = row["dimension"] == synthetic.DIMENSION
-        table.add_row(
-            str(row["dimension"]),
-            str(row["classes"]),
-            str(row["group"]),
-            *(f"{1e3 * row[name]:,.0f} ms" for name in ("mask", "stream")),
-            f"{row['ratio']:.2f}",
-            f"{1e3 * row['keys']:,.0f} ms",
-            f"{row['up']:,}",
-            f"{row['vector']:,}",
-            *(f"{row['up'] / small[name]:,.0f}" if same else "" for name in ("exact", "float32")),
-            *(f"{1e3 * row[name]:,.0f} ms" for name in ("receive", "unmask")),
-        )
+    rows = result["rounds"]
+    table = Table(
+        "", *(f"d={row['dimension']} C={row['classes']} n={row['group']}" for row in rows)
+    )
+    for name in ("mask", "stream", "keys", "noise", "plain", "receive", "unmask"):
+        table.add_row(f"{name}, ms", *(f"{1e3 * row[name]:,.1f}" for row in rows))
+    for name in ("up", "vector", "message"):
+        table.add_row(f"{name}, bytes", *(f"{row[name]:,}" for row in rows))
+    pairs = [("mask", "stream"), ("mask", "plain"), ("noise", "plain"), ("up", "message")]
+    for one, other in pairs:
+        table.add_row(f"{one} / {other}", *(f"{row[one] / row[other]:,.1f}" for row in rows))
+    for name, size in small.items():
+        table.add_row(f"up / small, {name}", *(f"{row['up'] / size:,.0f}" for row in rows))
     out.print(table)
 
 

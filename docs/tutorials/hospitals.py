@@ -42,7 +42,7 @@ def cell(shape: str, stain: tuple[int, int, int], rng: np.random.Generator) -> I
         dots = [(*d, 4, 4) for d in rng.integers(-9, 9, (7, 2)).tolist()]
         for dx, dy, w, h in sizes.get(shape, dots):
             draw.ellipse((x + dx - w, y + dy - h, x + dx + w, y + dy + h), fill=colour)
-    return image
+    return image.resize((256, 256))
 
 
 def draw_folder(folder: Path, each: int, seed: int) -> None:
@@ -140,8 +140,11 @@ print(*sorted(path.as_posix() for path in Path("hospitals").iterdir()), sep="\n"
 
 # %% [markdown]
 # `hospitals/README.md` says who needs what. Each hospital writes into its `nodes/NAME/node.toml` where its images are
-# (`data = "/path/to/cells/north"`). With images as few as the drawn ones a node refuses by itself, since its message would show
-# too much of each of them; only because these are no patient's, say `small = true` there. Then, on one machine, in two terminals:
+# (`data = "/path/to/cells/north"`). A node with fewer than ten images,
+# or with a class of a single one, refuses by itself, for its message would show them. (Images smaller than the network's input are
+# enlarged whole, which all must agree on: `small-images = true` in `app/pyproject.toml`.)
+#
+# Then, on one machine, in two terminals:
 #
 # ```
 # sh hospitals/server/start.sh

@@ -51,5 +51,5 @@ class WireError(HeadstartError):
     """A message that was refused: `code` is stable for programs, `str()` is for people."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{message} [{code}]")
+        super().__init__(printable(f"{message} [{code}]"))
         self.code = code

@@ -162,8 +162,8 @@ def test_nonsense_in_a_file_is_shown_as_nothing_worse_than_nothing(tmp_path, lin
 )
 def test_a_private_run_with_a_nonsensical_configuration_is_still_shown(tmp_path, config):
     (tmp_path / "config.yaml").write_text(config)
-    tell(tmp_path, "start", private=True, clients=2)
-    found = told(Feed([tmp_path]))
+    write_event(tmp_path, "start", private=True, clients=2)
+    found = received(Feed([tmp_path]))
     assert [one["facts"]["status"] for one in found.values()] == ["running"]
 
 

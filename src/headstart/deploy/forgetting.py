@@ -19,9 +19,10 @@ from headstart.deploy import exports
 from headstart.deploy.failpoints import reached
 from headstart.deploy.ledger_index import Model
 from headstart.deploy.log import sync_folder
-from headstart.deploy.nodes import NODES, Registry
+from headstart.deploy.nodes import GROUPS, NODES, Registry
 from headstart.errors import HeadstartError, WireError
 from headstart.heads.linear import LinearHead
+from headstart.privacy.groups import OpenedSums
 
 if TYPE_CHECKING:
     from headstart.deploy.ledger import Ledger
@@ -105,6 +106,7 @@ def _finish(ledger: Ledger) -> _Done:
         ledger.purge_uploads(uploads)
     ledger.purge_refusals()
     _purge_nodes(ledger, done)
+    _purge_groups(ledger, done)
     reached("nodes purged")
     sync_folder(ledger.path)
     _purge_exports(ledger, done)
@@ -133,6 +135,14 @@ def _purge_nodes(ledger: Ledger, done: _Done) -> None:
         _nodes(ledger).leave(ledger.index.is_forgotten)
     except (OSError, HeadstartError):
         done.unreachable += (NODES,)
+
+
+def _purge_groups(ledger: Ledger, done: _Done) -> None:
+    try:
+        if (ledger.path / GROUPS).exists():
+            OpenedSums(ledger.path / GROUPS).leave(ledger.index.is_forgotten)
+    except (OSError, HeadstartError):
+        done.unreachable += (GROUPS,)
 
 
 def _purge_exports(ledger: Ledger, done: _Done) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 NODES = "nodes.json"  # in the ledger's folder
+GROUPS = "groups.json"  # there too: of which masked groups a sum was opened
 LONGEST = 500  # characters of a line about a failure
 
 

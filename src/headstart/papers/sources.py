@@ -36,7 +36,14 @@ class FeatureSet:
 _CIFAR, _LITE2 = "cifar-100-binary", "efficientnet_lite2"
 FEATURE_SETS = {
     "cifar100": FeatureSet("cifar100", "MobileNetV2", _CIFAR),
-    "cifar100-lite2": FeatureSet("cifar100", "Lite2 at 160 px", _CIFAR, _LITE2, pixels=160),
+    "cifar100-lite2": FeatureSet(
+        "cifar100",
+        "Lite2 at 192 px with mirror images",
+        _CIFAR,
+        _LITE2,
+        views="flip",
+        pixels=192,
+    ),
     "cub200": FeatureSet("cub200", "MobileNetV2", "cub200_features/cub200_mobilenet_v2.npz"),
     "cub200-lite2": FeatureSet(
         "cub200",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,6 +75,16 @@ class OpenedSums:
     def add(self, group: Collection[str], *, void: bool = False) -> None:
         """Remember a sum, durably, before it is used."""
         (self.void if void else self.opened).append(tuple(group))
+        self._save()
+
+    def leave(self, gone: Callable[[str], bool]) -> None:
+        """Without the groups of those who are forgotten. The others' own histories still say what
+        they were in, so nothing can be opened that could not be before."""
+        for groups in (self.opened, self.void):
+            groups[:] = [group for group in groups if not any(map(gone, group))]
+        self._save()
+
+    def _save(self) -> None:
         if self.path is not None:
             plain = {"opened": self.opened, "void": self.void}
             write_text(self.path, json.dumps(plain, indent=1), PRIVATE)

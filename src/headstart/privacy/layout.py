@@ -19,6 +19,7 @@ from headstart.privacy.refusals import Abort
 from headstart.statistics import wire
 from headstart.statistics.class_sums import ClassSums
 from headstart.statistics.exact import MOST_SAMPLES, Lattice
+from headstart.statistics.fixed import FixedSums
 from headstart.statistics.moments import Moments
 from headstart.statistics.wire import Arrays, Field, Limits, Schema
 
@@ -29,13 +30,16 @@ SCHEMA: Schema = {
     "dimension": Field(("I64",), ()),
     "classes": wire.CLASSES,
     "bound": Field(("F64",), ()),
-    "tables": Field(("I64",), ("three",)),
+    "tables": Field(("I64",), ("four",)),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What stands where; `squares` is the width of that table (0: none)."""
+    """What stands where; `squares` is the width of that table (0: none).
+
+    `fixed`: `dimension` numbers in fixed point, and no classes.
+    """
 
     dimension: int
     classes: Labels
@@ -43,10 +47,14 @@ class Layout:
     gram: bool = True
     sums: bool = True
     squares: int = 0
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= MOST_NUMBERS or self.size > MOST_NUMBERS:
             raise Abort("layout", f"layout: expected at most {MOST_NUMBERS} numbers a message")
+        tables = self.gram or self.sums or self.squares
+        if self.fixed and (tables or len(self.classes)):
+            raise Abort("layout", "layout: expected no tables of classes beside fixed numbers")
         if self.squares not in (0, 1, self.dimension) or (self.gram and not self.sums):
             raise Abort("layout", "layout: expected the tables of Moments or of ClassSums")
         Lattice(self.bound)
@@ -55,6 +63,9 @@ class Layout:
     def of(cls, statistic: Any, classes: ArrayLike) -> Layout:
         """For statistics like this one (an empty client's will do) over these classes."""
         _check_kind(statistic)
+        if isinstance(statistic, FixedSums):
+            bound = statistic.lattice.bound
+            return cls(statistic.dimension, statistic.classes, bound, False, False, 0, True)
         widths = _widths(statistic)
         return cls(
             statistic.dimension,
@@ -69,6 +80,8 @@ class Layout:
     def parts(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of each part, in the order of the vector."""
         d, c = self.dimension, len(self.classes)
+        if self.fixed:
+            return {"values": (d,)}
         shapes: dict[str, tuple[int, ...]] = {"counts": (c,)}
         if self.gram:
             shapes["a"] = (d * (d + 1) // 2,)
@@ -82,6 +95,8 @@ class Layout:
     def size(self) -> int:
         """Numbers in the vector."""
         c, d = len(self.classes), self.dimension
+        if self.fixed:
+            return d
         triangle = d * (d + 1) // 2 if self.gram else 0
         return c + triangle + c * (d * self.sums + self.squares)
 
@@ -97,6 +112,9 @@ class Layout:
     def flatten(self, statistic: Any) -> NDArray[np.uint64]:
         """A client's statistic as the vector; whatever does not fit is refused, by name."""
         self.check(statistic)
+        if self.fixed:
+            values: NDArray[np.int64] = statistic.values
+            return values.copy().view(np.uint64)
         # A total of one: second moments become their Gram matrix, however few the samples.
         arrays = type(statistic).total([statistic]).to_arrays()
         own = statistic.classes
@@ -115,6 +133,8 @@ class Layout:
 
         Agreed classes of which nobody has samples are left out; sums for them are refused.
         """
+        if self.fixed:
+            return FixedSums.from_arrays({"values": vector.view(np.int64)})
         arrays: dict[str, Array] = {
             "dimension": np.array(self.dimension, np.int64),
             "classes": wire.pack_labels(self.classes),
@@ -147,7 +167,7 @@ class Layout:
         """Refuse a statistic that does not fit, before anything of it is sent."""
         _check_kind(statistic)
         theirs = Layout.of(statistic, self.classes)
-        for name in ("gram", "dimension", "bound", "sums", "squares"):
+        for name in ("gram", "dimension", "bound", "sums", "squares", "fixed"):
             if getattr(theirs, name) != getattr(self, name):
                 raise Abort(
                     "layout",
@@ -165,18 +185,19 @@ class Layout:
             "dimension": np.array(self.dimension, np.int64),
             "classes": wire.pack_labels(self.classes),
             "bound": np.array(self.bound),
-            "tables": np.array([self.gram, self.sums, self.squares], np.int64),
+            "tables": np.array([self.gram, self.sums, self.squares, self.fixed], np.int64),
         }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Layout:
         tables = arrays["tables"].tolist()
-        if len(tables) != 3 or not {tables[0], tables[1]} <= {0, 1}:
-            raise WireError("shape", f"tables: expected three numbers, got {tables[:4]}")
+        if len(tables) != 4 or not {tables[0], tables[1], tables[3]} <= {0, 1}:
+            raise WireError("shape", f"tables: expected four numbers, got {tables[:5]}")
         wire.lattice_of(arrays, Limits())
         classes = wire.unpack_labels(arrays["classes"])
-        gram, sums, squares = bool(tables[0]), bool(tables[1]), tables[2]
-        return cls(int(arrays["dimension"]), classes, float(arrays["bound"]), gram, sums, squares)
+        gram, sums, squares, fixed = bool(tables[0]), bool(tables[1]), tables[2], bool(tables[3])
+        dimension, bound = int(arrays["dimension"]), float(arrays["bound"])
+        return cls(dimension, classes, bound, gram, sums, squares, fixed)
 
 
 def _check_kind(statistic: Any) -> None:
@@ -184,7 +205,10 @@ def _check_kind(statistic: Any) -> None:
     kind = statistic if isinstance(statistic, type) else type(statistic)
     if not getattr(kind, "is_sum", True):
         raise Abort("rows", f"secure sum: {kind.__name__} are rows, not sums; no mask hides them")
-    if not issubclass(kind, (Moments, ClassSums)) or getattr(statistic, "lattice", None) is None:
+    if (
+        not issubclass(kind, (Moments, ClassSums, FixedSums))
+        or getattr(statistic, "lattice", None) is None
+    ):
         raise Abort(
             "inexact",
             f"secure sum: expected exact Moments or ClassSums, got {kind.__name__} "

@@ -8,6 +8,7 @@ behind a network (`Members`) keep their half to themselves.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headstart.errors import DataError, NoAnswerError, StepRefusedError, WireError
 from headstart.federation.grouped import Grouped, check_group
+from headstart.federation.promises import promised
 from headstart.federation.protocol import (
     Answer,
     Arrays,
@@ -43,15 +45,35 @@ from headstart.privacy.sensitivity import Noise
 from headstart.privacy.server import Server
 from headstart.privacy.terms import Policy, Terms
 from headstart.privacy.unit_sums import rows_of, without_noise
+from headstart.statistics.fixed import FixedSums
+from headstart.statistics.tally import Tally
+from headstart.statistics.vectors import Vectors
+from headstart.statistics.wire import Limits
 
 # Steps whose answers are sums of whole numbers.
-MASKED = ("measure", "pseudo-measure", "counts", "unit-sums", "confusion")
+WHOLE = ("measure", "pseudo-measure", "counts", "unit-sums", "confusion")
+FIXED = ("calibrate", "update", "gradient")  # and of others, which go in fixed point
+MASKED = (*WHOLE, *FIXED)
 VOID = ("void", "share")  # why a sum did not open after its members had given their shares
 Group = tuple[str, ...]
 # Who vanishes before answering, of those asked at a stage of a round: (number, stage, asked).
 Vanish = Callable[[int, str, Sequence[str]], Collection[str]]
 # What those asked at a stage answer, as it comes; who says nothing is absent.
 Ask = Callable[[str, Mapping[str, bytes]], Iterable[tuple[str, bytes | WireError]]]
+
+
+# Terms, members, bytes down, and a statistic of the form that the sum is to have.
+Seats = tuple[Terms, Ask, int, Any]
+
+
+def maskable(statistic: Any) -> Any:
+    """A statistic as whole numbers: tallies and updates in fixed point."""
+    return FixedSums.of(statistic) if isinstance(statistic, (Tally, Vectors)) else statistic
+
+
+def in_form(found: Any, form: Any) -> Any:
+    """A sum in the form of what its members were asked for."""
+    return found.like(form) if isinstance(found, FixedSums) else found
 
 
 class Members(Protocol):
@@ -122,12 +144,12 @@ def carry(
     ask: Ask,
     sent: Callable[[str, int], object] = lambda name, size: None,
     lost: Callable[[str, str], object] = lambda name, why: None,
-    least: int | None = None,
+    begun: Callable[[Group, Group], object] = lambda asked, there: None,
 ) -> Any:
     """One round: the sum of the survivors, or `Abort`.
 
-    `sent` is told the bytes of each message up, `lost` who left and why (a stage, or a code). Where
-    not all begin, but `least` do, a round can be planned with these (`Absent`).
+    `sent` is told the bytes of each message up, `lost` who left and why (a stage, or a code),
+    `begun` who was asked at first and who is there: it may end the round.
     """
     asked: Mapping[str, bytes] = dict.fromkeys(names, b"")
     while (stage := server.stage) != "done":
@@ -143,10 +165,8 @@ def carry(
                 lost(name, refusal.code)
         for name in silent:
             lost(name, stage)
-        if stage == "advertise" and least is not None:
-            there = tuple(name for name in asked if name not in server.waiting)
-            if least <= len(there) < len(asked):
-                raise Absent(there)
+        if stage == "advertise":
+            begun(tuple(asked), tuple(name for name in asked if name not in server.waiting))
         asked = server.close()
     return server.total
 
@@ -267,7 +287,7 @@ class Masked:
         """A round of a group, whose members are behind the network or in this process."""
         far = hasattr(self.inner, "stage")
         seat = self._far if far else self._near
-        terms, ask, down = seat(number, group, question)
+        terms, ask, down, form = seat(number, group, question)
         server = Server(terms, earlier=self.opened, least=self.policy.group, known=self.known)
         gone: dict[str, str] = {}
         up = Counter[str]()
@@ -278,8 +298,11 @@ class Masked:
                 ask,
                 lambda name, size: up.update({name: size}),
                 gone.__setitem__,
-                self.policy.group if far else None,
+                functools.partial(self._begun, question) if far else lambda asked, there: None,
             )
+            found = in_form(found, form)
+            if question.noise is None:
+                self._check(question, found, len(server.survivors))
         except Absent as absent:
             self.lost.update(gone)
             return self._round(number, absent.there, question)
@@ -307,12 +330,28 @@ class Masked:
             task=question.task,
         )
 
-    def _near(self, number: int, group: Group, question: Question) -> tuple[Terms, Ask, int]:
+    def _begun(self, question: Question, asked: Group, there: Group) -> None:
+        """Plan anew with those who are there; without one of them an opened group is no group."""
+        if there == asked or len(there) < self.policy.group:
+            return  # of too few, nothing will be opened
+        if question.noise is None and any(set(asked) == set(group) for group in self.opened):
+            raise Abort("differencing", "group: expected all members of an earlier sum")
+        raise Absent(there)
+
+    def _check(self, question: Question, found: Any, members: int) -> None:
+        """Hold a sum to what its step promises; where it breaks that, some member lied."""
+        try:
+            promised(question.step, question.broadcast)(found, Limits(), members)
+        except WireError as error:
+            raise Abort("void", f"sum of {members} members: {error}") from None
+
+    def _near(self, number: int, group: Group, question: Question) -> Seats:
         """Members in this process, each with its answer to the question."""
         answers = list(self.inner.answers(question.step, question.broadcast, group))
-        own = {name: answer.statistic for answer in answers for name in answer.clients}
-        if len(own) != len(answers):
+        given = {name: answer.statistic for answer in answers for name in answer.clients}
+        if len(given) != len(answers):
             raise DataError("secure: expected an answer of each client, got sums")
+        own = {name: maskable(statistic) for name, statistic in given.items()}
         terms = self._plan(own, Layout.of(next(iter(own.values())), question.classes), question)
         members = {
             name: Client(
@@ -326,21 +365,23 @@ class Masked:
             for name, statistic in own.items()
         }
         ask = seated(members, lambda stage, asked: self.vanish(number, stage, asked))
-        return terms, ask, sum(answer.down for answer in answers)
+        return terms, ask, sum(answer.down for answer in answers), next(iter(given.values()))
 
-    def _far(self, number: int, group: Group, question: Question) -> tuple[Terms, Ask, int]:
+    def _far(self, number: int, group: Group, question: Question) -> Seats:
         """Members who answer for themselves; what is asked gives the form of their answers."""
         inner = cast(Members, self.inner)
         empty = perform(question.step, inner.blank(), question.broadcast)
-        terms = self._plan(group, Layout.of(empty, question.classes), question)
+        terms = self._plan(group, Layout.of(maskable(empty), question.classes), question)
         sent = terms.to_bytes()
 
         def ask(stage: str, asked: Mapping[str, bytes]) -> Iterator[tuple[str, bytes | WireError]]:
             self.told(stage, tuple(asked))
-            yield from inner.stage(question.whole, question.broadcast, sent, asked, terms.threshold)
+            # Of those who are not there at the beginning a group needs none: it is planned anew.
+            enough = self.policy.group if stage == "advertise" else terms.threshold
+            yield from inner.stage(question.whole, question.broadcast, sent, asked, enough)
 
         every, once = broadcast_bytes(question.step, question.broadcast)
-        return terms, ask, len(group) * (every + once + len(sent))
+        return terms, ask, len(group) * (every + once + len(sent)), empty
 
     def _history(self, name: str) -> RoundHistory:
         return self.books.setdefault(name, RoundHistory())

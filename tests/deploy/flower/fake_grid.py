@@ -171,10 +171,10 @@ def federation(nodes, **told):
     return FlowerFederation(grid, names, **{**usual, **told})
 
 
-def solved(experiment):
+def solved(simulator):
     """The head of all clients, calibrated."""
-    head = Fed3R().solve(experiment.federation.total(EXACT).statistic)
-    losses = experiment.federation.total(steps.calibrate(), steps.with_head(head))
+    head = Fed3R().solve(simulator.total(EXACT).statistic)
+    losses = simulator.total(steps.calibrate(), steps.with_head(head))
     return head.calibrated(losses.statistic.values)
 
 

@@ -160,7 +160,7 @@ def test_a_node_can_hold_out_a_part_of_its_own(experiment, tmp_path):
     whole.mkdir()
     nodes = nodes_of({name: plain}, whole, held_out=0.25)
     np.savez(nodes[0].config["data"], features=data.samples.features, label=data.samples.labels)
-    head = solved(experiment)
+    head = solved(experiment.federation)
     over_grid = federation(nodes)
     tested = tallies(over_grid, steps.personal(), steps.with_head(head))[name][0]
     assert tested == np.floor(0.25 * len(data.samples.labels) + 0.5)

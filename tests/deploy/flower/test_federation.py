@@ -32,7 +32,7 @@ def test_the_total_is_the_simulators_and_so_are_the_bytes(experiment, nodes, new
         assert (ours.up, ours.down) == (theirs.up, theirs.down)
         assert sorted(ours.clients) == sorted(theirs.clients)
     assert not over_grid.failures
-    head = steps.with_head(solved(experiment))
+    head = steps.with_head(solved(experiment.federation))
     for step in (steps.calibrate(), steps.personal()):
         ours, theirs = (tallies(one, step, head) for one in (over_grid, experiment.federation))
         assert list(ours) == list(theirs)

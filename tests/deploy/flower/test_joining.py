@@ -14,7 +14,8 @@ from headstart.data.samples import ArraySamples
 from headstart.deploy.admission import Contract
 from headstart.deploy.agreement import FILE, Agreement, held
 from headstart.deploy.flower import client as node_half
-from headstart.errors import HeadstartError
+from headstart.deploy.flower.settings import NodeSettings
+from headstart.errors import HeadstartError, printable
 from headstart.federation import steps
 from headstart.federation.protocol import ClientData, Step
 
@@ -138,6 +139,27 @@ def test_a_node_of_another_extractor_sends_nothing(tmp_path):
     failure = answer(node, extractor=TERMS["extractor"])
     assert failure.code == "agreement"
     assert "this node has none, the server says mobilenet_v2 (identity abc…)" in failure.text
+
+
+def test_a_servers_words_forge_no_line_of_a_nodes_log_and_fill_no_disk(tmp_path, caplog):
+    node = node_of(tmp_path)
+    extractor = {"name": "\x1b[2J\nheadstart: all is well", "identity": "\u2028" * 9}
+    failure = answer(node, extractor=extractor)
+    assert failure.code == "agreement"
+    said = [line for line in map(caplog.handler.format, caplog.records) if "all is well" in line]
+    assert said
+    assert all(printable(line) == line for line in said)
+    settings = NodeSettings(client="site", data="x", folder=str(private(node)))
+    for at in range(node_half._NEWS + 20):
+        before = [json.dumps({"at": k}) for k in range(at)]
+        if at < node_half._NEWS - 3:  # as if they had been said
+            (private(node) / "receipts.jsonl").write_text("".join(f"{one}\n" for one in before))
+            continue
+        node_half.hear(settings, {"at": at, "text": "x" * 10**5})
+    kept = (private(node) / "receipts.jsonl").read_text().splitlines()
+    assert len(kept) == node_half._NEWS
+    assert max(map(len, kept)) < 2 * node_half._LONGEST
+    assert all(json.loads(line) for line in kept)
 
 
 # -- afterwards ------------------------------------------------------------------------------------

@@ -207,6 +207,8 @@ def project(root: Path, port: int) -> Story:
     )
     np.savez(root / "test.npz", features=ready.test.features, label=ready.test.labels)
     told = ["init", str(root / "fed"), "--dimension", "64", "--bound", "1.0"]
+    (root / "classes.txt").write_text("\n".join(map(str, range(10))))
+    told += ["--class-list", str(root / "classes.txt")]
     told += ["--address", f"127.0.0.1:{port}", "--test-data", str(root / "test.npz")]
     for name in (*SITES[:3], "stranger"):
         told += ["--node", name]
@@ -359,13 +361,12 @@ def masked_runs(stage: Stage, link: Started) -> tuple[SeedResult, SeedResult]:
     root = stage.root
     made = CliRunner().invoke(app, ["node", str(root), "site-e"])
     assert made.exit_code == 0, made.output
-    (root / "server/classes.txt").write_text("\n".join(map(str, range(10))))
     shutil.copy(root.parent / "site-c.csv", root / "nodes/site-e/samples.csv")
     asked = stage.start("operator/register.sh", "site-e")
     assert not asked.wait(), asked.said()
     last = stage.node("site-e")
     online([last], link)
-    told = 'exact=true class-list="classes.txt" patience=1.0'
+    told = "patience=1.0"
     place = {name: root / name for name in ("secure", "private")}
     words = {name: f'ledger="{at / "ledger"}" output="{at}"' for name, at in place.items()}
     run = stage.run("-c", f"secure=true wanted=4 {told} {words['secure']}")

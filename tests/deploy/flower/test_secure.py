@@ -11,11 +11,13 @@ import pytest
 
 from headstart.data.samples import ArraySamples
 from headstart.deploy import failpoints
+from headstart.deploy.forgetting import forget
 from headstart.deploy.ledger import Ledger
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import ClientData
+from headstart.federation.simulator import Simulator
 
-from .fake_grid import digest
+from .fake_grid import digest, solved
 from .masked_runs import Hostile, known, members, run
 
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
@@ -73,6 +75,8 @@ def test_the_masked_total_is_the_simulators_and_the_server_holds_the_sum_alone(
     result = run(nodes, tmp_path, **told)
     assert result.head.digest == digest(clients)
     assert not result.failures
+    head = solved(Simulator(clients))  # whose losses were seen one by one
+    assert result.head.temperature == pytest.approx(head.temperature, rel=1e-6)
     with Ledger.open(tmp_path / "ledger", write=False) as ledger:
         (entry,) = ledger.entries()
         assert sorted(entry.clients) == sorted(clients)
@@ -151,6 +155,20 @@ def test_small_clients_may_join_a_sum(experiment, tmp_path):
     assert run(nodes, tmp_path, **told).head.digest == digest(few)
     with pytest.raises(DataError, match="fewer than 10"):
         run(nodes, tmp_path, **{**told, "secure": False, "ledger": str(tmp_path / "plain")})
+
+
+def test_a_forgotten_member_takes_its_groups_sum_along_and_its_name_is_in_no_file(
+    clients, tmp_path
+):
+    nodes, told = members(clients, tmp_path)
+    run(nodes, tmp_path, **told)
+    forgotten = forget(tmp_path / "ledger", nodes[0].name)
+    assert forgotten.members == 0
+    for path in (tmp_path / "ledger").rglob("*"):
+        if path.is_file():
+            assert nodes[0].name.encode() not in path.read_bytes(), path
+    with pytest.raises(DataError, match="expected at least 3 nodes for a sum, got 0"):
+        run(nodes, tmp_path, **{**told, "wanted": 4})
 
 
 # -- what is refused before anybody is asked -------------------------------------------------------

@@ -50,6 +50,7 @@ from headstart.statistics.base import Summable
 
 log = logging.getLogger("flwr")
 app = ClientApp()
+_LONGEST, _NEWS = 4000, 1000  # characters of what a server says, and lines of it that are kept
 _MEMORIES, _MEMORIES_FILE = "memories", "memories.safetensors"
 
 _ADVICE = (
@@ -388,8 +389,10 @@ def remember(memories: Memories, folder: Path) -> None:
 def hear(node: NodeSettings, news: Mapping[str, Any]) -> None:
     """What became of the last upload: to the log and, as a line, to the node's own file."""
     said = json.dumps(dict(news), sort_keys=True)
+    if len(said) > _LONGEST:
+        said = json.dumps({"cut": said[:_LONGEST]})
     log.info("headstart: the server says %s", said)
     path = own_folder(node) / "receipts.jsonl"
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    if said not in before.splitlines():
-        write_text(path, f"{before}{said}\n", PRIVATE)
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if said not in before:  # a server that says much does not fill a node's disk
+        write_text(path, "".join(f"{line}\n" for line in [*before, said][-_NEWS:]), PRIVATE)

@@ -195,14 +195,15 @@ class FlowerFederation:
         self, asked: dict[str, str], enough: int | None = None
     ) -> Iterator[tuple[str, Reply | ClientFailure]]:
         """What comes, and at the end who is missing: when time is up, or when `enough` have
-        answered and the rest had their patience."""
+        answered and the rest had as long again, or their patience if that is longer."""
         began, wait, answered = time.monotonic(), Waiting(), 0
         until = began + self.deadline
         while asked:
             for name, found in self.arrived(asked):
                 answered += isinstance(found, Reply)
-                if answered == enough:
-                    until = min(until, time.monotonic() + self.patience)
+                if answered == enough and isinstance(found, Reply):
+                    now = time.monotonic()
+                    until = min(until, now + max(self.patience, now - began))
                 yield name, found
             if asked and time.monotonic() > until:
                 for name in asked.values():
@@ -233,7 +234,7 @@ class FlowerFederation:
     ) -> Iterator[tuple[str, bytes | WireError]]:
         """What each member says at a stage of a secure sum, or why it says nothing.
 
-        Once `enough` have answered, it waits no longer than `patience` for the others.
+        Once `enough` have answered, the others have as long again, and `patience` at least.
         """
         there = [name for name in asked if name in self.nodes]
         stage = {name: (terms, asked[name]) for name in there}

@@ -29,7 +29,7 @@ from headstart.files import PRIVATE, locked, write_bytes, write_text
 from headstart.privacy.client import Client
 from headstart.privacy.groups import RoundHistory
 from headstart.privacy.keys import Entropy, Identity, read_identity
-from headstart.privacy.masked import task_of
+from headstart.privacy.masked import maskable, task_of
 from headstart.privacy.messages import FROM_SERVER, decode, stage_of
 from headstart.privacy.refusals import Abort
 from headstart.privacy.sensitivity import Noise
@@ -67,7 +67,7 @@ def answered(
         if stage in MEASURED and terms.noise is None:
             memory.check_samples(samples)
         path = folder / FOLDER / f"{terms.round.hex()}.safetensors"
-        statistic = measured() if stage in MEASURED else terms.layout.empty()
+        statistic = maskable(measured()) if stage in MEASURED else terms.layout.empty()
         client = _client(path, terms, statistic, node, memory.history, entropy)
         if stage == "mask" and terms.noise is not None:
             spend(terms.round.hex(), terms.noise)

@@ -21,7 +21,7 @@ from headstart.deploy.flower.federation import FlowerFederation
 from headstart.deploy.flower.settings import UNITS, ServerSettings
 from headstart.deploy.flower.waiting import Waiting
 from headstart.deploy.ledger import Ledger
-from headstart.deploy.nodes import ClientFailure
+from headstart.deploy.nodes import GROUPS, ClientFailure
 from headstart.errors import DataError, HeadstartError
 from headstart.federation.protocol import Answer, Federation
 from headstart.files import PRIVATE, write_text
@@ -29,7 +29,6 @@ from headstart.privacy.budget import Budget
 from headstart.privacy.differential import Private
 from headstart.privacy.plan import PrivacyPlan
 
-GROUPS = "groups.json"  # in the ledger's folder: the sums that were opened
 RELEASES, COHORT = "releases", "cohort.json"  # what was released, and of whom
 LEAST = 3  # members of a group
 # Settings of a release, beside ε.
