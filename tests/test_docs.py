@@ -63,3 +63,11 @@ def test_every_link_leads_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith(("http", "../reference/")):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    shown = re.findall(
+        r"^ +- (?:.*: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        assert page.relative_to(ROOT / "docs").as_posix() in shown, f"{page}: add it to mkdocs.yml"
