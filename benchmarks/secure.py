@@ -191,9 +191,11 @@ def show(result: dict[str, Any], out: Console) -> None:
         f"{small['float32']:,.0f} at float32"
     )
     rows = result["rounds"]
-    table = Table(
-        "", *(f"d={row['dimension']} C={row['classes']} n={row['group']}" for row in rows)
-    )
+    table = Table(title="a client's cost of a secure sum")
+    table.add_column("d, C, members", no_wrap=True)
+    for row in rows:
+        heading = f"{row['dimension']}\n{row['classes']}\n{row['group']}"
+        table.add_column(heading, justify="right", no_wrap=True)
     for name in ("mask", "stream", "keys", "noise", "plain", "receive", "unmask"):
         table.add_row(f"{name}, ms", *(f"{1e3 * row[name]:,.1f}" for row in rows))
     for name in ("up", "vector", "message"):

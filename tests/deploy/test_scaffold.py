@@ -183,6 +183,17 @@ def test_nodes_know_each_others_signing_keys_from_their_own_files(tmp_path):
         assert json.loads((tmp_path / "fed" / place / "peers.json").read_text()) == known
 
 
+def test_nodes_of_a_secure_federation_send_nothing_without_masks(tmp_path):
+    (tmp_path / "mine.txt").write_text("1\n2\n")
+    init(tmp_path / "fed", Plan(("a",), 8, class_list=str(tmp_path / "mine.txt"), secure=True))
+    add_node(tmp_path / "fed", "late")
+    for name in ("a", "late"):
+        text = (tmp_path / f"fed/nodes/{name}/node.toml").read_text()
+        assert told(NodeSettings, tomllib.loads(text), "node").trust == "secure-sum"
+    with pytest.raises(HeadstartError, match="class-list: expected the agreed classes"):
+        Plan(("a",), 8, secure=True)
+
+
 def test_what_was_agreed_is_told_to_the_run_and_to_every_node(tmp_path):
     """Also to a node that is made later; the list of classes is the project's own copy."""
     (tmp_path / "mine.txt").write_text("cat\ndog\n")

@@ -111,6 +111,10 @@ class Agreement:
             self._not("bound", self.bound, params.get("bound"), step)
         if "dimension" in spec and not through and not spec.get("feature_map"):
             self._same_dimension(spec["dimension"], step)
+        if step.name == "unit-sums" and self.class_list:  # which of them one has is not told
+            asked = sorted(np.unique(as_labels(params["classes"])).tolist())
+            if asked != sorted(self.class_list):
+                self._not("classes", self.class_list, tuple(asked), step)
         for classes in (params.get("classes"), broadcast.get("classes")):
             if classes is not None:
                 self._known(classes, step)

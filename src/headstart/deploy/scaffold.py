@@ -215,7 +215,8 @@ def _write(root: Path, final: Path, plan: Plan) -> None:
     write_text(root / "app/federation/__init__.py", "")
     for half, what in (("server", "The server's half."), ("client", "The client's half.")):
         write_text(root / f"app/federation/{half}_app.py", _APP.format(what=what, half=half))
-    state = {"address": plan.address, "nodes": [], "extractor": plan.extractor}
+    state: dict[str, Any] = {"address": plan.address, "nodes": [], "extractor": plan.extractor}
+    state["secure"] = plan.secure
     write_text(root / _STATE, json.dumps(state))
     for name in plan.nodes:
         add_node(root, name, final)
@@ -278,6 +279,7 @@ def add_node(root: Path, name: str, final: Path | None = None) -> Path:
         "node_port": _NODE_PORT + len(state["nodes"]),
         "data": "samples.csv",
         "extractor": _named(state["extractor"]),
+        "trust": json.dumps("secure-sum" if state["secure"] else "server"),
         **_unit(check_folder((final or root).resolve() / "nodes" / name)),
     }
     aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=root / "nodes"))  # mode 0700
@@ -340,6 +342,7 @@ def _read_state(root: Path) -> dict[str, Any]:
             "address": str(state["address"]),
             "nodes": list(state["nodes"]),
             "extractor": extractor,
+            "secure": bool(state.get("secure", False)),
         }
     except (OSError, ValueError, KeyError, TypeError):
         raise HeadstartError(

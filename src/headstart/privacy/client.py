@@ -312,7 +312,7 @@ class Client:
             )
 
     def _enter(self, ids: Collection[int]) -> None:
-        """Into the history, if the sums I was in before allow it; noise protects by itself."""
-        if self._terms.noise is not None:
+        """Into the history, if the sums I was in before allow it; of a budget noise protects."""
+        if self._terms.noise is not None and self._policy.apart:
             return
         self._history.add(self._terms.round, self._terms.names(ids), self._policy.group)

@@ -179,12 +179,14 @@ class Policy:
     `share`: a threshold must be above this part of the group; never below one half, where a server
     could have both secrets of a client from two halves of the group.
     `mu`: the most that one unit of its data may move a sum by, in deviations of the noise; None: it
-    joins sums without noise as well.
+    joins sums without noise as well. `apart`: whether sums with noise may be of any groups; not
+    unless a budget bounds them all together, for draws average, and hardly any noise is none.
     """
 
     group: int = 3
     share: float = 2 / 3
     mu: float | None = None
+    apart: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, int) or self.group < 2:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headstart import Fed3R, LinearHead
+from headstart.deploy.admission import Contract
 from headstart.deploy.flower import client as node_half
 from headstart.deploy.flower.settings import NodeSettings
 from headstart.errors import HeadstartError
@@ -160,9 +161,15 @@ WEAKER = {
     "a share outside a masked group": ({}, masked_step(), "noise"),
     "plain to who trusts members": ({"trust": "secure-sum"}, EXACT, "trust"),
     "unit sums for a server to add noise": (
-        {"trust": "client"},
+        {"trust": "secure-sum"},
         unit_sums("sums", range(10)),
         "trust",
+    ),
+    "noise without a budget": ({"trust": "secure-sum"}, whole_step(), "trust"),
+    "what is for the server to add noise to": (
+        {"trust": "client", "most_epsilon": 8.0},
+        unit_sums("sums", range(10)),
+        "noise",
     ),
     "what is no noise": (
         {"most_epsilon": 1.0},
@@ -185,7 +192,7 @@ def test_less_than_the_owners_floor_is_refused(clients, tmp_path, how):
     [
         ({"least_noise": 3.0}, "noise"),
         ({"colluding": 2}, "noise"),
-        ({"trust": "client"}, "trust"),
+        ({"trust": "client", "most_epsilon": 8.0}, "trust"),
         ({"unit": "client"}, "noise"),
     ],
 )
@@ -269,3 +276,34 @@ def test_a_direction_that_would_make_samples_longer_is_refused(clients, tmp_path
     for direction in (np.full(64, 1e200), np.full(64, np.nan), np.zeros(64), np.ones(3)):
         broadcast = {"direction": direction}
         assert asking(nodes, whole_step(), broadcast) == "failed"
+
+
+def test_hardly_any_noise_is_no_way_around_the_groups(clients, tmp_path):
+    """Two sums with next to no noise, of which one lacks a member: without a budget they are sums
+    like any other, and with one they do not come to pass."""
+    names = sorted(clients)
+    for most, code in ((0.0, "differencing"), (8.0, "budget")):
+        (tmp_path / str(most)).mkdir()
+        nodes, told = members(clients, tmp_path / str(most), most_epsilon=most)
+        told = {"known": known(told), "step": masked_step(epsilon=1000.0 if not most else 7.9)}
+        server = Hostile(nodes, names=names, **told).until("mask")
+        while server.server.stage != "done":
+            server.stage()
+        fewer = Hostile(nodes, names=names[1:], **told).until("mask")
+        assert {fewer.code(name, fewer.asked[name]) for name in names[1:]} == {code}
+
+
+def test_a_node_that_trusts_nobody_has_a_budget():
+    with pytest.raises(HeadstartError, match="most_epsilon: expected a budget above 0"):
+        NodeSettings(client="a", data="b", folder="c", trust="client")
+
+
+def test_which_classes_a_node_has_is_not_asked_one_by_one(clients, tmp_path):
+    nodes, _ = members(clients, tmp_path, most_epsilon=8.0)
+    agreed = Contract("1", EXACT.params, 64, class_list=tuple(range(10)))
+    over_grid = federation(nodes[:1], contract=agreed)
+    for classes, code in ((range(9), "agreement"), (range(10), "")):
+        step = unit_sums("sums", classes, noise_of(epsilon=2.0))
+        failed = len(over_grid.failures)
+        assert len(list(over_grid.replies(step))) == (not code)
+        assert [failure.code for failure in over_grid.failures[failed:]] == [code] * bool(code)

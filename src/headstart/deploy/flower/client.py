@@ -146,7 +146,8 @@ def work(
     may_train(step, node)
     noise = noise_of(step, node)
     may_be_seen(step, node, noise, masked=bool(question.terms))
-    may_send(step, client, node, protected=bool(question.terms) or noise is not None)
+    bounded = noise is not None and node.most_epsilon > 0
+    may_send(step, client, node, protected=bool(question.terms) or bounded)
     folder = own_folder(node)
     memories = remembered(folder)
     before = memories.at(question)
@@ -272,7 +273,8 @@ def may_be_seen(step: Step, node: NodeSettings, noise: Noise | None, *, masked: 
         )
     if noise is not None and noise.colluding is not None and not masked:
         raise UploadRejected("noise", "noise: expected a masked group for a share of it")
-    whole = noise is not None and noise.colluding is None
+    # Noise without a budget protects nobody: draws average, and hardly any noise is none.
+    whole = noise is not None and noise.colluding is None and node.most_epsilon > 0
     if whole or node.trust == "server" or (masked and node.trust == "secure-sum"):
         return
     raise UploadRejected(

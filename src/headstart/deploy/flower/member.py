@@ -64,7 +64,8 @@ def answered(
         check_task(terms, step, question.broadcast)
         stage = _stage(question.asked, terms)
         memory = Memory.read(folder / FOLDER)
-        if stage in MEASURED and terms.noise is None:
+        apart = terms.noise is not None and policy_of(node).apart
+        if stage in MEASURED and not apart:
             memory.check_samples(samples)
         path = folder / FOLDER / f"{terms.round.hex()}.safetensors"
         statistic = maskable(measured()) if stage in MEASURED else terms.layout.empty()
@@ -77,7 +78,7 @@ def answered(
             path.unlink(missing_ok=True)  # its secrets are of no more use
             raise
         finally:
-            if stage == "mask" and terms.noise is None:
+            if stage == "mask" and not apart:
                 memory.samples = samples
             memory.write()
         reached("remembered")
@@ -143,7 +144,8 @@ def _state(path: Path) -> dict[str, Any]:
 
 def policy_of(node: NodeSettings) -> Policy:
     """What the owner insists on in every masked group."""
-    return Policy(node.least_group, mu=1 / node.least_noise if node.least_noise else None)
+    mu = 1 / node.least_noise if node.least_noise else None
+    return Policy(node.least_group, mu=mu, apart=node.most_epsilon > 0)
 
 
 def identity_of(node: NodeSettings) -> Identity | None:

@@ -231,6 +231,11 @@ class NodeSettings(OfTables):
                     f"node: {name}: expected one of {', '.join(options)}, "
                     f"got {getattr(self, name)!r}"
                 )
+        if self.trust == "client" and not self.most_epsilon:
+            raise HeadstartError(
+                "node: most_epsilon: expected a budget above 0 with trust = client: without one "
+                "any number of releases would be drawn, and their noise averages"
+            )
         if bool(self.sign) != bool(self.peers):
             raise HeadstartError("node: sign, peers: expected both files or none of them")
         for name in ("most_epsilon", "least_noise", "colluding"):
