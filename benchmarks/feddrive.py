@@ -11,8 +11,9 @@ cut to 16 rounds (20 of natural drives). Recoloured: each training drive has ano
 the others ×½, the unseen one is as it was filmed.
 
 Every cell is a run folder; the same command goes on where it was stopped. The bars are on means
-over seeds of recoloured drives: SiloBN with the statistics of the test images is better than FedAvg
-by 1.5 points where drives are seen and 2 where they are not; by a client's own, measured, by 0.5.
+over seeds of recoloured drives: SiloBN's standard inference, the statistics of each batch of 8 test
+images as in FedDrive's program, is better than FedAvg by 1.5 points where drives are seen and 2
+where they are not; a client's own statistics, measured, by 0.5.
 """
 
 from __future__ import annotations
@@ -49,7 +50,13 @@ INFERENCES = {  # of one training: the row of a table
     "by-domain": "SiloBN, by domain (running)",
     "by-domain-measured": "SiloBN, by domain (measured)",
 }
-BARS = [("whole", "seen", 1.5), ("whole", "unseen", 2.0), ("by-domain-measured", "seen", 0.5)]
+BARS = [
+    ("standard", "seen", 1.5),
+    ("standard", "unseen", 2.0),
+    ("by-domain-measured", "seen", 0.5),
+    ("whole", "seen", None),  # mixes drives of all colours: told, without a bar
+    ("whole", "unseen", None),
+]
 Scores = dict[tuple[str, str], list[float]]  # mIoU of each seed, by inference and test
 
 
@@ -156,13 +163,11 @@ def judged(found: Scores) -> bool:
     passed = True
     for inference, test, least in BARS:
         gains = np.subtract(found[inference, test], found["averaged", test])
-        met = bool(gains.mean() >= least)
+        met = least is None or bool(gains.mean() >= least)
         passed &= met
         each = ", ".join(f"{gain:+.1f}" for gain in gains)
-        print(
-            f"{INFERENCES[inference]} − FedAvg, {test}: {gains.mean():+.2f} ({each}), "
-            f"bar {least:+.1f}: {'met' if met else 'NOT met'}"
-        )
+        verdict = "" if least is None else f", bar {least:+.1f}: {'met' if met else 'NOT met'}"
+        print(f"{INFERENCES[inference]} − FedAvg, {test}: {gains.mean():+.2f} ({each}){verdict}")
     return passed
 
 
