@@ -14,6 +14,7 @@ from headstart.federation import steps
 from headstart.federation.protocol import ClientData
 from headstart.federation.simulator import Simulator
 
+from . import test_live
 from .test_live import Stage, asked_for, finished, free_port, online, until, write_csv
 
 STAGES = ("advertise", "share", "mask", "confirm", "unmask")
@@ -35,7 +36,8 @@ def fresh(root, stage, number):
 
 
 @pytest.mark.long
-def test_a_node_may_be_killed_at_every_stage(tmp_path):
+def test_a_node_may_be_killed_at_every_stage(tmp_path, monkeypatch):
+    monkeypatch.setattr(test_live, "LONGEST", 1800)  # ten messages to every node, on any machine
     port, root = free_port(), tmp_path / "fed"
     (tmp_path / "classes.txt").write_text("0\n1\n2")
     told = ["init", str(root), "--dimension", "8", "--bound", "1.0", "--secure"]
