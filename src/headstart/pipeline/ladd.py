@@ -163,7 +163,7 @@ def _adapted(phase: Phase, context: PipelineContext, state: ModelState, number: 
     )
     context.meter.up += found.up
     context.note(
-        "model.safetensors is the head of the source as it was before its clients were asked; "
+        "model.safetensors is the head of the source, before any client was asked for labels; "
         "each cluster's own is in cluster-….safetensors."
     )
     state = replace(state, clusters=found)
