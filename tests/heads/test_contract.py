@@ -4,7 +4,9 @@ import pytest
 
 from headstart import DataError, HeadstartError, total
 from headstart.heads import HEADS, make
-from headstart.testing.heads import GOOD, checks_of, one_client
+from headstart.testing.heads import checks_of
+from headstart.testing.heads.comparing import one_client
+from headstart.testing.heads.files import GOOD
 
 VARIANTS = {
     "fed3r": [

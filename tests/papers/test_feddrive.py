@@ -52,6 +52,7 @@ def test_every_line_is_a_run_that_can_be_made():
     assert plain["partition"] == {"name": "runs", "frames": 20}
 
 
+@pytest.mark.long
 def test_a_table_runs_on_data_that_are_given(tmp_path, monkeypatch):
     """Two lines of the first, small: the command, its folders, and the same again from them."""
     few = (fedavg("uniform", 45.6), silobn("heterogeneous", 52.9))

@@ -37,6 +37,7 @@ def test_every_line_is_a_run_that_can_be_made(module):
         assert config.cohort == module.TARGET.cohort
 
 
+@pytest.mark.long
 def test_a_table_runs_on_data_that_are_given(tmp_path, monkeypatch):
     """Two lines, small; the rounds and the source's epochs are the row's own."""
     small = {"rounds": 1, "start": 0}
