@@ -52,15 +52,17 @@ def digest(path):
 @pytest.mark.parametrize(
     ("arguments", "begun", "model"),
     [
-        (
+        pytest.param(
             ["fit", "--data", "digits", "--partition", "iid", "--clients", "1400"],
             "runs/digits-1/uploads/*",
             "model.safetensors",
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             ["run", "Fed3R + FedAvg-200(head)", "--data", "digits"],
             "runs/run-1/checkpoint.safetensors",
             "model.safetensors",
+            marks=pytest.mark.long,
         ),
         (
             ["compare", "FedNCM", "Fed3R + FedAvg-200(head)", "--data", "digits"],
