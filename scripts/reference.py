@@ -383,9 +383,8 @@ def _default(value: Any) -> str:
 def _kind(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    return f"`{annotation if isinstance(annotation, str) else annotation.__name__}`".replace(
-        "|", "\\|"
-    )
+    name = annotation if isinstance(annotation, str) else annotation.__name__
+    return f"`{name.replace(' | ', ' or ')}`"  # a bar would end the table's cell
 
 
 def untold(made: Iterable[Page]) -> list[str]:
