@@ -26,11 +26,8 @@ $(VENV)/.all: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.core ## install the core and run the demo: digits over 50 clients
 	$(BIN)/headstart demo
 
-# One more than there are cores: tests of real deployments wait for most of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-
 test: lint ## install everything, lint, and run the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-long: $(VENV)/.all ## checks that take longer than the suite may
 	$(BIN)/python -m pytest -m long
